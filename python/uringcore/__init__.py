@@ -67,7 +67,8 @@ if _has_policies():
     __all__ += ["EventLoopPolicy"]
 
 
-# Hidden from type checkers: a module-level `__getattr__` would make them accept any name, also misspelt ones.
+# Type checkers do not see this: with a module-level `__getattr__` they would accept any name, also a misspelt
+# one.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

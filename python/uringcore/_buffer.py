@@ -1,4 +1,5 @@
-"""aioquic's extension module of this name, for programs that import from it: see :mod:`uringcore.buffer`."""
+"""aioquic has an extension module called ``_buffer``. This module exists for programs that import from it;
+the code is in :mod:`uringcore.buffer`."""
 
 from __future__ import annotations
 

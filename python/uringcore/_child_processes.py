@@ -37,7 +37,7 @@ __all__ = ["ProcessMixin"]
 _asyncio_logger = logging.getLogger("asyncio")
 
 _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
-# Read at import, because programs may replace them.
+# These classes are read at import, because programs may replace them later.
 _Popen: Any = subprocess.Popen
 _ORIGINALS = (_Popen.__init__, _Popen._execute_child)
 
@@ -135,7 +135,7 @@ class ProcessMixin:
         except asyncio.CancelledError:
             await start.abandon()
             raise
-        except GeneratorExit:  # the coroutine is closed: it cannot wait, but callbacks still run
+        except GeneratorExit:  # closed coroutine: it cannot wait, but callbacks still run
             start.discard()
             raise
 

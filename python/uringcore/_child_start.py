@@ -1,4 +1,4 @@
-"""The start of a child process for asyncio's subprocess transport, until its program runs.
+"""Starts a child process for asyncio's subprocess transport, and waits until the child runs its program.
 
 ``_child_processes`` starts children and waits for their ends; ``_popen`` prepares their arguments.
 """
@@ -65,14 +65,14 @@ class Start:
         await self._gone
 
     def discard(self) -> None:
-        """Discard the child: it never starts, or is killed as soon as it exists."""
+        """Discard the child: if it has not started yet it never runs, otherwise it is killed."""
         self._unwanted = True
         if not self._begun:
             self._end_without_child()
         elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
             self._kill(*self.done.result())  # the caller was cancelled before it took the result
-        # If the start is not done, _finished() kills the child; if the loop is closed before, `Spawn` does
-        # when it is dropped.
+        # If the child is still being started, _finished() kills it afterwards. If the loop is closed before
+        # that, `Spawn` kills it when it is dropped.
 
     def _finished(self) -> None:
         self._loop._remove_reader(self._fd)
@@ -95,7 +95,8 @@ class Start:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            # If SIGCHLD is ignored, the kernel has reaped the child. The wait below detects this, too.
+            # If SIGCHLD is ignored, the kernel has reaped the child already. The wait below detects that,
+            # too.
             _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
         if not self._loop.is_closed():
             self._loop._await_child(pid, pidfd, self._killed)

@@ -29,7 +29,7 @@ COMPLETION = "_URINGCORE_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command with ``arguments`` (``sys.argv`` by default); returns its exit status."""
+    """Runs the command with ``arguments`` (by default those in ``sys.argv``). Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if COMPLETION in os.environ:
         return complete()
@@ -84,7 +84,7 @@ def complete() -> int:
     try:
         require_uvicorn()
     except StartupError:
-        return 1  # A shell cannot show a message here.
+        return 1  # completion runs inside a shell, which cannot show a message
     from uringcore.server._shell_completion import command
 
     return run(command(), [])

@@ -1,4 +1,4 @@
-"""Stack frames for the extension's coroutines, which have none of their own.
+"""Stack frames for coroutines that are written in Rust, which have no frames of their own.
 
 ``inspect.getcoroutinestate`` and ``Task.get_stack`` need a frame.
 """
@@ -11,7 +11,7 @@ __all__ = ["NEW", "WAITING"]
 
 
 def native_code() -> Iterator[None]:
-    """Its frame stands for the extension's code in a stack."""
+    """A generator whose frame represents the extension's code in a stack of frames."""
     yield
 
 

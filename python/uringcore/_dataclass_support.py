@@ -25,7 +25,7 @@ class _Description:
 
 
 class _Maker:
-    """Makes a dataclass with the fields of an event class at the first use, and keeps it."""
+    """Makes the dataclass that corresponds to an event class, when it is first used."""
 
     def __init__(self, name: str, fields: dict[str, Any], keywords: dict[str, Any]) -> None:
         self._name = name

@@ -33,5 +33,5 @@ def _made_again(
     return made
 
 
-# Fields that an OSError does not store in its ``__dict__``.
+# The fields that an OSError keeps outside of its ``__dict__``.
 _SLOTS = ("errno", "strerror", "filename")

@@ -23,7 +23,7 @@ def _rest_before_fork() -> None:
 
 
 def _inherit_loops() -> None:
-    # A ring belongs to the process that made it. The child must not use it.
+    # A ring belongs to the process that has made it, so a forked child must not use its parent's rings.
     loops = list(open_loops)
     for loop in loops:
         loop._after_fork_in_child()

@@ -31,11 +31,13 @@ class StreamTransport(asyncio_transports._FlowControlMixin):
 
 
 class DatagramTransport(asyncio_transports._FlowControlMixin, asyncio.DatagramTransport):
-    """A datagram socket. It is both kinds of transport, as asyncio's own datagram transport is."""
+    """The class that a datagram transport presents. It derives from both kinds of transport, as asyncio's own
+    class does."""
 
 
 class SSLTransport(sslproto._SSLProtocolTransport):
-    """A TLS connection; its base and name match programs that look for asyncio's class or for "ssl"."""
+    """The class that a TLS transport presents. Programs look for asyncio's class, which is its base, or for
+    "ssl" in its name."""
 
 
 class TlsProtocol(asyncio.Protocol):

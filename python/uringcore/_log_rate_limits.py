@@ -27,7 +27,7 @@ SUMMARY_SECONDS = 60.0
 """Interval of the line that counts the dropped lines."""
 
 TEXT_MAX = 200
-"""Characters of an exception's own text."""
+"""The maximum number of characters of an exception's text in a log line."""
 
 UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the server itself"
 """Names of budgets that do not belong to a network: of clients without an address, of overload, and of the
@@ -77,7 +77,7 @@ class LogBudget:
         now = clock()
         self._clock = clock
         self._lines = float(lines)
-        # The network whose last line is the oldest comes first.
+        # Networks in the order of their last log lines, the oldest first.
         self._networks: OrderedDict[str, _Lines] = OrderedDict()
         self._others = _Lines(self._lines, SECONDS_A_LINE, now)
         self._all = _Lines(self._lines * ALL_FACTOR, SECONDS_A_LINE / ALL_FACTOR, now)
@@ -187,7 +187,8 @@ class ClientLog:
 
 
 def is_last(left: int) -> str:
-    """Returns the suffix of a log line: a note if it is the last one in the budget (``left`` is 1)."""
+    """Returns the end of a log line: a note that later lines are left out, if only this line is ``left`` in
+    the budget."""
     return "" if left >= 2 else " (more of this is left out for a minute)"
 
 
@@ -211,7 +212,7 @@ def network(client: Any) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns an exception's ``repr`` and the place where it was raised, in one line."""
+    """Returns an exception's ``repr`` and the code line that raised it, as one line of text."""
     try:
         said = repr(error)
     except Exception:  # noqa: BLE001 - `__repr__` is a program's code

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _coroutine_frames as _coroutine_frames
 
-# The core uses the first three by name, and imports nothing while a loop runs.
+# The extension looks the first three modules up by name. It imports nothing while a loop runs.
 from . import _uringcore
 from ._child_processes import ProcessMixin
 from ._debug_mode import DebugHandles
@@ -67,11 +67,12 @@ _ACCEPT_RETRY_SECONDS = 1.0
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
-# Each call of `create_quic_endpoint` needs the first module, and the second one does the work.
+# The modules that `create_quic_endpoint` uses: the first one in each call, the second one to open the
+# endpoint.
 _QUIC_CONFIGURATION = "uringcore.quic.configuration"
 _QUIC_ENDPOINT = "uringcore.quic._open_endpoint"
 
-# Read at import, because programs install a loop by replacing asyncio's name.
+# The class is read at import, because programs may replace asyncio's name by this loop's class.
 _StockLoop = asyncio.SelectorEventLoop
 _own_turn = _uringcore.LoopCore._run_once
 
@@ -252,7 +253,8 @@ class UringEventLoop(  # type: ignore[misc]
                 return
 
     if sys.version_info < (3, 13):
-        # CPython defines these two methods from 3.13 on; before, they are part of its `run_forever`.
+        # From CPython 3.13 on asyncio defines these two methods. In earlier versions they are part of its
+        # `run_forever`.
 
         def _run_forever_setup(self) -> None:
             self._set_coroutine_origin_tracking(self._debug)
@@ -353,15 +355,15 @@ class UringEventLoop(  # type: ignore[misc]
                 base._start_serving(*given)
             return
         tls = None if sslcontext is None else (sslcontext, timeouts)
-        # This raises asyncio's ValueError if the object has no descriptor.
+        # If the object has no descriptor, this raises the ValueError that asyncio raises.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
         is_shared = self._is_shared_listener(sock)
         self._listen(fd, is_shared, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        # Found by identity. If the program has closed the socket, it has no number any more, the kernel still
-        # accepts on it, and its number may belong to another server.
+        # The socket is found by identity. If the program has closed it, it has no number any more while the
+        # kernel still accepts on it, and its old number may belong to another server.
         fd = next((fd for fd, one in self._listening_sockets.items() if one is sock), None)
         try:
             if fd is not None:
@@ -403,7 +405,7 @@ class UringEventLoop(  # type: ignore[misc]
 
     def _accept_failed(self, fd: int, exc: OSError) -> None:
         sock = self._listening_sockets.get(fd)
-        if sock is None:  # it was stopped meanwhile
+        if sock is None:  # the listener was stopped in the meantime
             return
         message = "socket.accept() failed"
         if exc.errno in _OUT_OF_RESOURCES:

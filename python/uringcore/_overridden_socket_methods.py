@@ -36,7 +36,8 @@ __all__ = [
 STREAM_METHODS = ("recv", "recv_into", "send", "sendmsg", "shutdown")
 DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
 
-# From CPython 3.15 on asyncio passes its transports the context in which they call their protocols.
+# From CPython 3.15 on, asyncio passes each of its transports the context in which the transport calls its
+# protocol.
 TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
 # Read at import, because programs may replace the classes.
@@ -72,13 +73,13 @@ def accepts_otherwise(sock: Any) -> bool:
 
 
 class AsyncioTransports:
-    """The loop's handling of asyncio's own transports."""
+    """Support for transports of asyncio's own classes on this loop."""
 
     def _ensure_fd_no_transport(self, fd: Any) -> None:
         core: Any = super()
         core._ensure_fd_no_transport(fd)
         loop: Any = self
-        # `_transports` has only asyncio's own transports, so it is usually empty.
+        # `_transports` contains only transports of asyncio's own classes, so it is usually empty.
         if loop._transports:
             _stock_check(loop, fd)
 

@@ -149,7 +149,7 @@ def _policy_class() -> type[Any]:
             base: Any = asyncio.DefaultEventLoopPolicy
 
         class EventLoopPolicy(base):  # type: ignore[misc]
-            """asyncio's default policy, with :class:`UringEventLoop` as the loop it makes."""
+            """asyncio's default policy, except that it makes :class:`UringEventLoop`."""
 
             _loop_factory = UringEventLoop
             # True if get_child_watcher() has made a default watcher. Our loops wait for children themselves,

@@ -61,7 +61,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
             given.get("process_group", -1),
         )
         self._failure_names = {"chdir": cwd, "exec": executable}
-        # `Spawn` has duplicates of the child's ends, so the originals are closed here.
+        # `Spawn` has duplicated the child's ends of the pipes, so the originals are closed here.
         pipe_ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipe_ends))
 
@@ -86,7 +86,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
 
 
 def can_spawn(options: dict[str, Any]) -> bool:
-    """True if `Spawn` supports all of these options."""
+    """True if `Spawn` supports all options that are set in ``options``."""
     return (
         _KNOWS_POPEN
         # CPython's documented switch that forbids vfork.

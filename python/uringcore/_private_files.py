@@ -80,7 +80,7 @@ def replace_file(path: _Path, content: bytes, mode: int) -> None:
     """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        # The new file has a random name and is readable for its owner alone.
+        # The new file has a random name, and only its owner can read it.
         descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     except OSError as exc:
         text = f"cannot be made in its folder: {exc.strerror}"
@@ -112,7 +112,7 @@ def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> N
         if not mode & 0o006 or not _is_reachable(real):
             return
     except OSError:
-        # The file was removed since it was read.
+        # The file was removed after it was read.
         return
     _warned.add(real)
     may = "read" if not mode & 0o002 else "change"
@@ -126,7 +126,7 @@ def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> N
 
 
 def mark_checked(path: _Path) -> None:
-    """Marks a file as checked, because another process of the same program has checked it."""
+    """Skips the check of a file, because another process of the same program has checked it."""
     _warned.add(os.path.realpath(path))
 
 

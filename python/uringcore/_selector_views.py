@@ -41,7 +41,7 @@ class WatchersView(selectors.BaseSelector):
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """The watched descriptors, with their events and ``(reader, writer)`` as data."""
+        """Returns the watched descriptors, each with its events, and ``(reader, writer)`` as its data."""
         keys: dict[int, selectors.SelectorKey] = {}
         # Watchers come oldest first, so a descriptor's entry has the object that was watched first.
         for fd, write, file, handle in _uringcore._watched(self._loop):
@@ -62,7 +62,8 @@ class WatchersView(selectors.BaseSelector):
         """
         keys = self.get_map()
         for key in keys.values():
-            # Compared by identity, because an object that was closed while it was watched has no descriptor.
+            # Objects are compared by identity, because an object that was closed while it was watched has no
+            # descriptor any more.
             if key.fileobj is fileobj:
                 return key
         try:
@@ -101,7 +102,7 @@ class ReadyView(Sequence[Any]):
         _uringcore._ready_push(self._loop, handle, False)
 
     def appendleft(self, handle: Any) -> None:
-        """Run a handle before all others."""
+        """Insert a handle before all others, so that it runs first."""
         _uringcore._ready_push(self._loop, handle, True)
 
     def extend(self, handles: Iterable[Any]) -> None:

@@ -113,7 +113,8 @@ class SocketCalls(_Base):
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Buffer, nbytes: int = 0
     ) -> tuple[int, Any]:
-        """Receive one datagram into the first `nbytes` of `buf` (0: all of it): ``(count, address)``."""
+        """Receive one datagram into the first ``nbytes`` of ``buf`` (0: all of ``buf``). Returns ``(count,
+        address)``."""
         size = nbytes or len(cast(bytes, buf))
         with memoryview(buf) as view:
             usable = not view.readonly and view.contiguous and 0 < size <= view.nbytes
@@ -186,7 +187,7 @@ class SocketCalls(_Base):
         if type(result) is int:
             return
         if result is None:
-            # As in asyncio's method after the look-up of the name.
+            # From here on the steps are those of asyncio's method after the look-up of the name.
             connected = self.create_future()
             self._sock_connect(connected, sock, address)  # type: ignore[attr-defined]
             try:
@@ -259,7 +260,10 @@ class SocketCalls(_Base):
                         ) from exc
                     raise
                 if sent == 0:
-                    if sys.version_info >= (3, 14):  # also when there was nothing behind `offset`
+                    if sys.version_info >= (
+                        3,
+                        14,
+                    ):  # the position is set even if there was nothing to send
                         os.lseek(fileno, offset, os.SEEK_SET)
                     break
                 offset += sent

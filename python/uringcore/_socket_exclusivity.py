@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 __all__ = ["ExclusiveSockets", "add_own_listeners"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-# Read at import, because programs may replace asyncio's name.
+# The class is read at import, because programs may replace asyncio's name.
 _Stock: Any = asyncio.SelectorEventLoop
 
 
@@ -90,7 +90,7 @@ class ExclusiveSockets:
         self._own_listeners.update(server._sockets)
         if start_serving:
             server._start_serving()
-            # As in asyncio, the server accepts connections when the caller continues.
+            # As in asyncio, the server does not accept connections before its caller continues.
             await asyncio.sleep(0)
         alone: asyncio.Server = server
         return alone
@@ -109,8 +109,8 @@ class ExclusiveSockets:
         **options: Any,
     ) -> tuple[Any, Any]:
         def make_protocol() -> asyncio.BaseProtocol:
-            # asyncio calls `_make_datagram_transport` next and does not pass the origin of the socket. So the
-            # loop recognises its own socket by this protocol.
+            # asyncio calls `_make_datagram_transport` next, without the information that it has made the
+            # socket itself. So the loop recognises its own socket by this protocol.
             self._protocol_of_own_socket = protocol = protocol_factory()
             return protocol
 
@@ -124,7 +124,7 @@ class ExclusiveSockets:
                 **options,
             )
         finally:
-            # If asyncio made a transport of its own, the attribute is still set.
+            # The attribute is still set if asyncio has made a transport of its own class.
             self._protocol_of_own_socket = None
         return made
 

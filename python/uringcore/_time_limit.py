@@ -50,7 +50,7 @@ async def within(awaitable: Awaitable[T], timeout: float | None) -> T:
 
 
 async def _ended(task: asyncio.Future[T]) -> None:
-    """Cancels the task and waits until it is over."""
+    """Cancels the task and waits until it has ended."""
     task.cancel()
     while not task.done():
         # A second cancellation of the caller ends this wait; the task is cancelled in any case.

@@ -143,8 +143,8 @@ class TlsTransports:
             lower.close()
             for handle in begun:
                 handle.cancel()
-            # The waiter keeps the exception, whose traceback keeps this frame: its variables would make a
-            # cycle.
+            # The waiter keeps the exception, whose traceback keeps this frame. So the variables of the frame
+            # would form a reference cycle.
             del waiter, begun, handle, tls, lower, transport
             raise
         return cast("asyncio.Transport | None", tls._get_app_transport())

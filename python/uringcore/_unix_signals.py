@@ -24,7 +24,7 @@ class SignalMixin:
     """Signal handlers, and the wakeup descriptor during a run."""
 
     _wakeup_is_ours = False
-    # True in a forked child that still shares the wake-up sockets with its parent.
+    # True in a forked child that still uses the wake-up sockets of its parent.
     _self_pipe_is_parents = False
 
     if TYPE_CHECKING:
@@ -52,23 +52,23 @@ class SignalMixin:
         """Restore the signal's default action. Returns True if there was a handler."""
         removed: bool = super().remove_signal_handler(sig)  # type: ignore[misc]
         if removed and not self._signal_handlers and self.is_running():
-            self._hold_wakeup_fd()  # asyncio's method has released it
+            self._hold_wakeup_fd()  # asyncio's method has given the wake-up descriptor up, so it is set again
             self._wakeup_is_ours = True
         return removed
 
     def _close_self_pipe(self) -> None:
         is_held = self._wakeup_is_ours or self._signal_handlers
         if is_held and threading.current_thread() is threading.main_thread():
-            # asyncio removes the handlers later. Until then signals would be written to a closed socket, or
-            # to the file that gets its number next.
+            # asyncio removes the handlers later. Until then, signals would be written to a closed socket, or
+            # to another file that gets the socket's number.
             self._take_wakeup_fd_back()
             self._wakeup_is_ours = False
-        # If the program has not closed the loop, the garbage collector may finalise the sockets first.
+        # If the program has not closed the loop, the garbage collector may have closed the sockets already.
         if self._ssock.fileno() != -1:
             super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
-        """Replaces the wake-up sockets in a forked child, which shares them with its parent."""
+        """Makes new wake-up sockets in a forked child, because the old ones are its parent's, too."""
         if not self._self_pipe_is_parents:
             return
         self._self_pipe_is_parents = False
@@ -85,13 +85,13 @@ class SignalMixin:
         """Called before the first sleep of a run. Makes signals wake the loop, in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
-        # Set first: a signal handler may raise an exception anywhere below, and then the end of the run must
-        # release the descriptor.
+        # The flag is set first. A signal handler may raise an exception anywhere below, and the end of the
+        # run must then release the descriptor.
         self._wakeup_is_ours = True
         try:
             previous = self._hold_wakeup_fd()
         except ValueError:
-            # This is the main thread of a subinterpreter, and only the main interpreter handles signals.
+            # Only the main interpreter handles signals, and this is the main thread of a subinterpreter.
             self._wakeup_is_ours = False
             return
         # A wakeup descriptor that the program or another loop has set stays, as on asyncio.
@@ -99,7 +99,7 @@ class SignalMixin:
             self._wakeup_is_ours = False
 
     def _release_wakeup_fd(self) -> None:
-        """Called at the end of a run."""
+        """Called when a run of the loop ends."""
         if not self._signal_handlers:
             self._take_wakeup_fd_back()
         # Cleared last: if a signal handler interrupts this method, close() releases the descriptor.

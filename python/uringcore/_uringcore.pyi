@@ -1,4 +1,4 @@
-"""The Rust core. Private: use the modules of ``uringcore`` that wrap it."""
+"""The Rust core. It is private: programs use the modules of ``uringcore`` that wrap it."""
 
 import asyncio
 import contextvars
@@ -26,7 +26,7 @@ def _ready_push(slf: LoopCore, handle: Any, first: bool) -> None: ...
 def _ready_remove(slf: LoopCore, handle: Any) -> bool: ...
 def _watched(slf: LoopCore) -> list[tuple[int, bool, Any, Any]]: ...
 
-# The result, a future of it, or None if asyncio's own code must handle the call.
+# Returns the result, or a future of it, or None if asyncio's own code must handle the call.
 def _sock_receive(loop: LoopCore, sock: Any, size: Any) -> Any: ...
 def _sock_receive_into(loop: LoopCore, sock: Any, buf: Any) -> Any: ...
 def _sock_accept(loop: LoopCore, sock: Any) -> Any: ...
@@ -539,7 +539,8 @@ class StreamWritable(QuicEvent):
 class BufferReadError(ValueError): ...
 class BufferWriteError(ValueError): ...
 
-# aioquic's name; the type of readable buffers is collections.abc.Buffer (imported here as ReadableBuffer).
+# aioquic's name for a cursor. The type of readable buffers is collections.abc.Buffer, imported here as
+# ReadableBuffer.
 @disjoint_base
 class Buffer:
     def __new__(cls, capacity: int | None = 0, data: ReadableBuffer | None = None) -> Buffer: ...
@@ -776,7 +777,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 @type_check_only
 class _NativeCoroutine(Coroutine[object, Any, _T_co]):
     def __await__(self) -> Generator[object, None, _T_co]: ...
-    # Not Self: type checkers would take the object for a generator.
+    # The type is not Self, because type checkers would then take the object for a generator.
     def __iter__(self) -> Iterator[object]: ...
     def __next__(self) -> object: ...
     def send(self, value: Any) -> object: ...
@@ -1233,13 +1234,13 @@ class H3ConnectionCore:
         """
     @property
     def received_settings(self) -> dict[int, int] | None:
-        """The peer's SETTINGS by identifier, or None before they arrived."""
+        """The peer's SETTINGS by identifier. None until they have arrived."""
     @property
     def sent_settings(self) -> dict[int, int]:
         """Our SETTINGS by identifier."""
     @property
     def open_requests(self) -> int:
-        """The number of requests and bidirectional WebTransport streams with state here."""
+        """The number of requests and of bidirectional WebTransport streams that have not ended."""
 
 class H3Event:
     """Base class of the events of an HTTP/3 connection."""
@@ -1257,7 +1258,7 @@ class DataReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def data(self) -> bytes:
-        """The content; empty if only the end arrived."""
+        """The content. It is empty if only the end of the message has arrived."""
     @property
     def stream_id(self) -> int:
         """The request's stream."""
@@ -1339,7 +1340,7 @@ class WebTransportStreamDataReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def data(self) -> bytes:
-        """The data; empty if only the end arrived."""
+        """The data. It is empty if only the end of the stream has arrived."""
     @property
     def stream_id(self) -> int:
         """The stream ID."""
@@ -1348,7 +1349,7 @@ class WebTransportStreamDataReceived(H3Event):
         """True if the peer has finished sending on this stream."""
     @property
     def session_id(self) -> int:
-        """The session ID: the stream ID of its CONNECT request."""
+        """The ID of the session, which is the stream ID of its CONNECT request."""
 
 @final
 class MessageAborted(H3Event):
@@ -1426,7 +1427,8 @@ class FileOperation:
     def future(self) -> asyncio.Future[Any]:
         """Awaited by the one coroutine that started the operation."""
     def abandon(self, late: Callable[[Any, BaseException | None], None]) -> None:
-        """Asks the kernel to cancel the operation; ``late(result, error)`` is called when it has ended."""
+        """Asks the kernel to cancel the operation. ``late(result, error)`` is called when the operation has
+        ended."""
 
 @final
 class PageCacheReads:

@@ -32,7 +32,7 @@ MAX_DAYS = 14
 
 @dataclass(frozen=True)
 class DevelopmentCertificate:
-    """A certificate with its key, and the hashes by which a browser can trust it."""
+    """A certificate with its key, and the hashes that a browser can be given to trust the certificate."""
 
     certificate_pem: bytes
     key_pem: bytes
@@ -98,8 +98,8 @@ def _to_be_signed(alternatives: bytes, days: int, public_key: bytes) -> bytes:
     # Clients check the names and not the subject. The subject differs from "localhost", which many other
     # self-signed certificates have: a client that trusts one of those would report a bad signature.
     name = _der(_SEQUENCE, _der(_SET, _der(_SEQUENCE, _COMMON_NAME, _der(_UTF8, _SUBJECT))))
-    # The validity begins five minutes ago, for clients whose clock is behind. It ends relative to its start,
-    # because browsers limit the whole period.
+    # The validity begins five minutes ago, for clients whose clock is slow. Browsers limit the length of the
+    # validity, so its end is computed from its beginning.
     begin = datetime.now(timezone.utc) - timedelta(minutes=5)
     extensions = (
         (_ALTERNATIVE_NAMES, _der(_SEQUENCE, alternatives)),
@@ -129,7 +129,7 @@ def _to_be_signed(alternatives: bytes, days: int, public_key: bytes) -> bytes:
 
 
 def _alternative_name(name: str) -> bytes:
-    """Encodes a name (RFC 5280 section 4.2.1.6)."""
+    """Encodes a name for the extension subjectAltName (RFC 5280 section 4.2.1.6)."""
     if not re.fullmatch(r"[A-Za-z0-9.:*_-]+", name):
         raise ValueError(f"names: {name!r} is neither a DNS name nor an IP address")
     try:

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Counts of a host's callbacks. The host and its engine share them, and only one thread uses them at a time.
+/// The counts of a host's callbacks. A host and its engine share one object, and only one thread uses it at a time.
 #[derive(Default)]
 pub struct CallbackProgress {
     /// The number of callbacks that this loop iteration still has to run, the running one included. 0 means that no
@@ -25,8 +25,8 @@ impl CallbackProgress {
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// Counts a callback that has ended; `left` others follow in this loop iteration. (A loop iteration inside the
-    /// callback has changed the counts for its own callbacks.) True if the host must call
+    /// Counts a callback that has ended; `left` others follow in this loop iteration. (A nested loop iteration inside
+    /// the callback may have changed the counts.) True if the host must call
     /// [`Engine::end_watched_callback`](crate::Engine::end_watched_callback).
     #[inline]
     #[must_use]

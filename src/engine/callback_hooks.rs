@@ -12,8 +12,8 @@ use crate::generational_slab::Key;
 use crate::held_writes::Holder;
 
 impl Engine {
-    /// The counts of the host's callbacks. The host updates them without calling the engine at the end of each
-    /// callback.
+    /// Returns the counts of the host's callbacks. The host updates them directly, so it need not call the engine at
+    /// the end of each callback.
     pub fn callback_progress(&self) -> Arc<CallbackProgress> {
         self.held.delay.progress().clone()
     }
@@ -23,13 +23,13 @@ impl Engine {
         self.held.delay.progress().begin(count);
     }
 
-    /// The host calls this if the running callback handles `events` events in `parts` parts, each of which ends like a
-    /// callback.
+    /// The host calls this when the running callback handles `events` events in `parts` parts. The end of each part
+    /// counts like the end of a callback.
     pub fn begin_parts(&mut self, parts: usize, events: usize) {
         self.held.delay.begin_parts(parts, events);
     }
 
-    /// The host calls this when a callback has ended; `left` others follow in this loop iteration.
+    /// The host calls this when a callback has ended. `left` callbacks still follow in this loop iteration.
     pub fn end_callback(&mut self, left: usize) {
         if self.held.delay.progress().end_one(left) {
             self.end_watched_callback();
@@ -72,8 +72,8 @@ impl Engine {
     #[cold]
     fn send_all_held(&mut self) {
         let now = Instant::now();
-        // The ring is not used, because its completions would come with the next loop iteration, and until then a
-        // stream could not send more.
+        // The sends are system calls and not operations of the ring, whose completions would come only with the next
+        // loop iteration. Until then a stream could not send more.
         let mut holders = self.held.release(now);
         for holder in holders.drain(..) {
             self.send_holder(holder, now);

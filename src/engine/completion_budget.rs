@@ -33,7 +33,7 @@ impl ReceiveBudget {
         self.received += bytes;
     }
 
-    /// Begins a turn. Returns the maximum number of completions that it handles.
+    /// Begins a loop iteration. Returns the maximum number of completions that it may handle.
     pub(crate) fn next_turn(&mut self) -> usize {
         if std::mem::take(&mut self.received) > BYTES_PER_TURN {
             (self.limit, self.turns) = (LIMIT_MIN, 0);
@@ -53,9 +53,10 @@ impl ReceiveBudget {
 
 /// The number of bytes that a loop iteration should receive at most: about the size of a processor core's cache.
 const BYTES_PER_TURN: usize = 1 << 20;
-/// The lowest limit. So few receives by the host stay below [`BYTES_PER_TURN`].
+/// The lowest limit of completions. If the host receives for only so few, it receives fewer than [`BYTES_PER_TURN`]
+/// bytes in most cases.
 const LIMIT_MIN: usize = 8;
-/// Above this limit there is none: a loop iteration has no more completions.
+/// A limit above this value is not applied, because a loop iteration never has so many completions.
 const LIMIT_MAX: usize = 256;
 /// The limit doubles after this number of loop iterations. If a loop iteration then receives too much, it falls to
 /// [`LIMIT_MIN`].

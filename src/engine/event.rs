@@ -17,7 +17,7 @@ pub enum StreamBytes {
 }
 
 impl StreamBytes {
-    /// Copies all but the first `taken` bytes out of the driver's buffer and returns them.
+    /// Copies the bytes behind the first `taken` bytes out of the driver's buffer, and returns the copy.
     pub fn into_rest(self, taken: usize) -> Bytes {
         match self {
             Self::Buffer(buf) => Bytes::copy_from_slice(&buf[taken..]),
@@ -25,8 +25,8 @@ impl StreamBytes {
         }
     }
 
-    /// Appends `next`, if these bytes precede it in the stream and only the end of a buffer has separated them. Returns
-    /// `next` otherwise, and if a large number of bytes would be copied.
+    /// Appends `next`, if it continues these bytes in the stream and they were separated only by the end of a buffer.
+    /// Otherwise, or if too many bytes would have to be copied, returns `next`.
     pub(crate) fn join(&mut self, next: RecvBuf) -> Result<(), RecvBuf> {
         let Self::Buffer(cut) = self else {
             return Err(next);
@@ -142,7 +142,7 @@ pub enum EngineEvent {
         socket: Key,
         error: Errno,
     },
-    /// The write queue was above its high mark and has fallen to its low mark.
+    /// The write queue has fallen to its low mark, after it was above its high mark.
     Writable {
         transport: Key,
     },
@@ -157,8 +157,9 @@ pub enum EngineEvent {
         side: Direction,
         error: Errno,
     },
-    /// Nothing more is read or sent: the bytes that were written before `close` are in the kernel or were dropped. The
-    /// host keeps the descriptor until it calls [`Transports::release`](crate::Transports::release).
+    /// The transport has ended: it reads and sends nothing more. Bytes that were written before `close` are in the
+    /// kernel or were dropped. The host keeps the descriptor until it calls
+    /// [`Transports::release`](crate::Transports::release).
     Lost {
         transport: Key,
     },

@@ -28,9 +28,8 @@ impl EventQueue {
         self.0.push_back(QueuedEvent::Event(event));
     }
 
-    /// Queues received bytes of a stream. They are joined to the last event if it has the bytes before them and only
-    /// the end of a buffer has separated them. Some programs treat each piece as a message, and so get the message
-    /// whole.
+    /// Queues received bytes of a stream. If the last queued event has the bytes before them, and only the end of a
+    /// buffer has separated both, the bytes are joined to that event: some programs treat each piece as one message.
     pub(crate) fn push_stream_data(&mut self, stream: Key, mut received: RecvBuf) {
         if let Some(QueuedEvent::Event(EngineEvent::StreamData { stream: last, data })) =
             self.0.back_mut()
@@ -61,7 +60,7 @@ impl EventQueue {
         self.0.pop_front()
     }
 
-    /// Takes the first event that matches, even if other events are before it.
+    /// Removes and returns the first event for which `matches` returns true, even if other events are before it.
     pub(crate) fn take_first(
         &mut self,
         matches: impl Fn(&EngineEvent) -> bool,

@@ -48,7 +48,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Stores the value that `make` returns. `make` gets the key, because tokens contain it.
+    /// Stores the value that `make` returns. `make` gets the new key, because values contain tokens with their key.
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         match self.try_insert_with(|key| Ok::<T, std::convert::Infallible>(make(key))) {
             Ok(key) => key,

@@ -11,7 +11,7 @@ use uringcore_quic::ConnectionKey;
 use crate::generational_slab::Key;
 use crate::write_delay::WriteDelay;
 
-/// A transport or connection with held bytes.
+/// A transport or a QUIC connection whose written bytes are held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
     Transport(Key),
@@ -21,7 +21,7 @@ pub(crate) enum Holder {
 
 pub(crate) struct HeldWrites {
     pub(crate) delay: WriteDelay,
-    /// All holders, each once.
+    /// The transports and connections with held bytes, each of them once.
     holders: Vec<Holder>,
     /// The connections among the holders. (A transport has a flag instead of an entry here.)
     connections: FxHashSet<(Key, ConnectionKey)>,
@@ -36,17 +36,17 @@ impl HeldWrites {
         }
     }
 
-    /// Adds a transport to the list. `is_held` is its flag, which is true if it is in the list already.
+    /// Adds a transport to the list, unless `is_held`, a flag of the transport, shows that it is in the list already.
     pub(crate) fn hold_transport(&mut self, key: Key, is_held: &mut bool) {
         if !std::mem::replace(is_held, true) {
             self.holders.push(Holder::Transport(key));
         }
     }
 
-    /// Adds a connection to the list. If it is in the list already, its held bytes have grown by another piece.
+    /// Adds a connection to the list. A connection that is in the list already has written another piece.
     pub(crate) fn hold_connection(&mut self, endpoint: Key, connection: ConnectionKey) {
         let holder = Holder::Connection(endpoint, connection);
-        // Usually the last holder writes again, so the set is rarely searched.
+        // Usually the connection that was added last writes again, so the set is rarely searched.
         if self.holders.last() != Some(&holder) && self.connections.insert((endpoint, connection)) {
             self.holders.push(holder);
         } else {
@@ -62,13 +62,13 @@ impl HeldWrites {
         std::mem::take(&mut self.holders)
     }
 
-    /// Empties a list and keeps its memory for the next hold.
+    /// Takes back an emptied list, whose memory the next hold uses.
     pub(crate) fn reuse(&mut self, mut holders: Vec<Holder>) {
         holders.clear();
         self.holders = holders;
     }
 
-    /// Ends the hold at the end of the loop iteration. The flush that follows sends all bytes.
+    /// Ends the hold at the end of the loop iteration. The engine's flush sends all bytes afterwards.
     pub(crate) fn end_turn(&mut self) {
         if self.delay.is_holding() {
             let holders = self.release(Instant::now());

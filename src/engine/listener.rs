@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Makes the listener a shared one: other processes or threads accept on its socket too.
+    /// Marks the listener as shared, because other processes or threads accept on its socket too.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if self.shared.is_none() {
             self.shared = Some(SharedListener {
@@ -84,7 +84,8 @@ impl Listener {
             }) if driver.backend() == Backend::Epoll => {
                 driver.poll_again(self.fd, Interest::Read, token)
             }
-            // The program owns the socket and may close it, which ends accepting. So the wait must not keep it open.
+            // The program owns the socket and may close it to stop accepting. A poll of the ring would keep the socket
+            // open, so a weak poll is used.
             Some(_) => driver.poll_weak(self.fd, Interest::Read, token),
         };
         self.op = Some(op);
@@ -157,8 +158,8 @@ impl Listener {
 
     fn failed(&mut self, error: Errno, driver: &mut Driver) -> Option<EngineEvent> {
         match error {
-            // The client gave up between its SYN and the accept, or another process accepted it. More clients may
-            // come.
+            // The client has given up between its SYN and the accept, or another process has accepted it. The listener
+            // waits for more clients.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
             // `share` has cancelled the multishot accept. Or this is a forked child, and its parent has the connection.
             Errno::CANCELED => self.arm(driver),

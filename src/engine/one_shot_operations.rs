@@ -23,7 +23,7 @@ pub(crate) struct OperationTable {
 }
 
 impl OperationTable {
-    /// True if the host gets an event for the completion.
+    /// Handles the completion of an operation. Returns true if the host gets an event for it.
     pub(crate) fn handle_completion(&mut self, key: Key) -> bool {
         match self.table.get_mut(key) {
             Some(state) => {
@@ -57,9 +57,9 @@ impl Operations<'_> {
         table.insert_with(|_| OperationState::Reserved)
     }
 
-    /// Starts an operation with a reserved key. `start` queues it on the driver with the token that it gets. The
-    /// result comes as [`EngineEvent::OpDone`](crate::EngineEvent::OpDone). False, without an effect, if the key was
-    /// cancelled before.
+    /// Starts an operation with the reserved key `key`. `start` gets the token and queues the operation on the driver.
+    /// The result is reported as [`EngineEvent::OpDone`](crate::EngineEvent::OpDone). Returns false, and does nothing,
+    /// if the key was cancelled before.
     pub fn start(&mut self, key: Key, start: impl FnOnce(&mut Driver, Token) -> OpId) -> bool {
         match self.operations.table.get_mut(key) {
             Some(state @ OperationState::Reserved) => {
@@ -71,8 +71,8 @@ impl Operations<'_> {
         }
     }
 
-    /// Cancels an operation. Its event still comes: with ECANCELED, or with the result if that was faster. True if the
-    /// operation was never started: then no event comes, and the key is free.
+    /// Cancels an operation. The operation's event still comes, with ECANCELED or with a result that came first.
+    /// Returns true if the operation was never started: then no event comes, and the key is free.
     pub fn cancel(&mut self, key: Key) -> bool {
         match self.operations.table.get(key) {
             Some(OperationState::Reserved) => {

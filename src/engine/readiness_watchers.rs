@@ -105,7 +105,7 @@ impl WatcherTable {
     ) -> Option<bool> {
         let watcher = self.watchers.remove(&(fd, direction.sub()))?;
         if let Some(op) = watcher.op {
-            // The driver keeps the slot of the poll until its completion, which it drops.
+            // The driver keeps the slot of the poll until the poll completes, and then drops that completion.
             driver.discard(op);
         }
         self.count[direction as usize] -= 1;
@@ -128,7 +128,7 @@ impl WatcherTable {
         }
     }
 
-    /// Returns the registration whose poll has completed, if it still exists.
+    /// Returns the registration whose poll has completed. `None` if the registration was removed meanwhile.
     pub(crate) fn handle_completion(
         &mut self,
         sub: u8,

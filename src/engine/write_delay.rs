@@ -43,7 +43,7 @@ pub(crate) struct WriteDelay {
     work_began: Instant,
     /// The number of callbacks that had ended at `work_began`.
     ended_before: usize,
-    /// The number of parts that the running callback still has to run, the running one included.
+    /// The number of parts that the running callback has not ended yet, including the part that runs.
     parts_left: usize,
     /// True if the running callback has written and its bytes were sent at once.
     has_sent: bool,
@@ -77,11 +77,11 @@ struct Hold {
     since: Instant,
     /// The number of callbacks that have ended since the hold began.
     callbacks: u32,
-    /// True if the hold lasts until the running callback ends.
+    /// True if the bytes are held until the running callback ends.
     is_for_callback: bool,
     /// True if the callback that began the hold has written again to the same stream.
     is_in_pieces: bool,
-    /// Before this time a send of these bytes is not worth its cost.
+    /// The earliest time for a send: before it, a send of these bytes is not worth its cost.
     earliest: Instant,
 }
 
@@ -91,7 +91,7 @@ impl Hold {
             || now.saturating_duration_since(self.since) >= times.hold_max
     }
 
-    /// True if the callbacks since the hold began were long.
+    /// True if the callbacks since the hold began were long ones, on average.
     fn is_long(&self, times: &Times, now: Instant) -> bool {
         now.saturating_duration_since(self.since)
             >= times
@@ -100,7 +100,7 @@ impl Hold {
     }
 }
 
-/// The durations of the constants below, or a multiple of them.
+/// The constants below, multiplied if a test slows the clock down.
 struct Times {
     long_callback: Duration,
     quic_spacing: Duration,
@@ -153,7 +153,7 @@ impl WriteDelay {
         self.times = Times::multiplied(factor);
     }
 
-    /// The progress of the host, in which it counts its callbacks.
+    /// The counts of callbacks that the host and this object share.
     pub(crate) fn progress(&self) -> &Arc<CallbackProgress> {
         &self.progress
     }
@@ -190,8 +190,8 @@ impl WriteDelay {
         }
     }
 
-    /// The running callback has `parts` parts, each of which ends like a callback, and handles `events` events. The
-    /// time that receiving these events took before the first part does not make the callback a long one.
+    /// Begins a callback that handles `events` events in `parts` parts. The end of each part counts like the end of a
+    /// callback. The time for receiving these events, before the first part, does not make the callback a long one.
     pub(crate) fn begin_parts(&mut self, parts: usize, events: usize) {
         self.parts_left = parts;
         self.progress.count_ended(events);
@@ -199,7 +199,7 @@ impl WriteDelay {
         self.progress.watch(true);
     }
 
-    /// True if bytes that are written to a transport now are sent at once. Otherwise they are held.
+    /// Returns true if bytes that a transport's producer writes now are sent at once, and false if they are held.
     pub(crate) fn sends(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.is_holding() {
             return false;
@@ -219,7 +219,8 @@ impl WriteDelay {
         leaves
     }
 
-    /// Returns the time if bytes that are written to a QUIC connection now are sent at once; `None` if they are held.
+    /// Returns the present time if bytes that are written to a QUIC connection now are sent at once. `None` if they are
+    /// held.
     pub(crate) fn sends_quic(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.is_holding() {
             return None;
@@ -251,7 +252,7 @@ impl WriteDelay {
         self.take_sample(now);
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks().saturating_add(2);
-        // The time of the last write was not read. The callback has done its work before that write.
+        // The time of the last write is unknown. The callback has done its work before that write, not after it.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
         let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;
@@ -260,7 +261,7 @@ impl WriteDelay {
         }
         // A write that was sent before without reading the clock counts as the first.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
-        // After the last callback, the send at the end of the loop iteration would not be cheaper.
+        // After the last callback the loop iteration ends, and the send at its end would cost as much.
         let is_spaced = since_sent >= spacing || self.is_last();
         if (self.prompt > 0 || now < self.prompt_until) && is_spaced {
             self.prompt = self.prompt.saturating_sub(1);
@@ -312,7 +313,8 @@ impl WriteDelay {
         is_due
     }
 
-    /// Called when a part of the running callback has ended. Another part follows, or the end of the callback.
+    /// Called when a part of the running callback has ended. Another part or the end of the callback follows. Returns
+    /// true if held bytes must be sent now.
     pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.progress.count_ended(1);
         let is_due = self.is_due(self.is_last(), now);
@@ -337,7 +339,7 @@ impl WriteDelay {
         false
     }
 
-    /// Called when the callback that wrote at `since` has ended: it may have computed after its write.
+    /// Called when the callback that wrote at `since` has ended. Notes if the callback has computed after its write.
     fn note_computing(&mut self, since: Instant, now: Instant) {
         let computed = now.saturating_duration_since(since);
         if computed >= self.times.long_hold {
@@ -376,7 +378,7 @@ impl WriteDelay {
         now.waits == before.usage.waits && used < time / 2
     }
 
-    /// Ends the hold, because held bytes are sent.
+    /// Ends the hold: the held bytes are sent now.
     pub(crate) fn release(&mut self, now: Instant) {
         let Some(hold) = self.hold.take() else {
             return;
@@ -401,7 +403,7 @@ impl WriteDelay {
     /// Ends the loop iteration. No bytes are held.
     pub(crate) fn end_turn(&mut self) {
         if std::mem::take(&mut self.is_untimed) {
-            // The real time of the last send was not read; this is the earliest possible one.
+            // The time of the last send is unknown. It is set to the earliest possible value.
             self.last_sent = self.work_began;
         }
         self.has_sent = false;

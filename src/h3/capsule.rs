@@ -15,14 +15,15 @@ use super::frame::HeaderBuffer;
 #[derive(Debug, Default)]
 pub struct Capsules {
     header: HeaderBuffer,
-    /// The type of the wanted capsule that is being received, and the number of bytes that its value still lacks.
+    /// The type of the capsule that is being received, if the host wants capsules of that type, and the number of bytes
+    /// that its value still lacks.
     wanted: Option<(u64, usize)>,
     value: BytesMut,
     /// The number of bytes of an unwanted capsule that are still to be skipped.
     skip: u64,
 }
 
-/// The error for a wanted capsule whose value is longer than its type allows.
+/// The error for a capsule of a wanted type whose value is longer than that type allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -62,8 +63,8 @@ impl Capsules {
         }
     }
 
-    /// True if the data so far ends with a complete capsule. A message that ends inside a capsule is malformed (RFC
-    /// 9297 section 3.3).
+    /// True if the data so far ends with a complete capsule. A message that ends in the middle of a capsule is
+    /// malformed (RFC 9297 section 3.3).
     pub fn is_at_boundary(&self) -> bool {
         self.header.is_empty() && self.wanted.is_none() && self.skip == 0
     }

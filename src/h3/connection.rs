@@ -60,7 +60,7 @@ pub struct Connection {
 
     pub(super) requests: StreamMap<RequestStream>,
     pub(super) unidirectional: StreamMap<UnidirectionalStream>,
-    /// Streams that this side stopped reading, on which more data may arrive.
+    /// The streams that this side has stopped reading, and on which more data may arrive.
     pub(super) abandoned: AbandonedStreams,
     /// Streams whose field sections wait for the peer's QPACK encoder stream, the oldest first.
     /// SETTINGS_QPACK_BLOCKED_STREAMS bounds their number.
@@ -77,7 +77,7 @@ pub struct Connection {
     pub(super) events: VecDeque<Event>,
     pub(super) closed: bool,
     pub(super) log: QlogEntries,
-    /// The buffer in which a field section is encoded; it is kept for the next section.
+    /// The buffer in which field sections are encoded, one after the other.
     pub(super) section: Vec<u8>,
 }
 
@@ -131,9 +131,9 @@ impl Connection {
         self.strict = strict;
     }
 
-    /// For servers: reports a request with a too large header section as [`Event::HeadersTooLarge`], and the host
-    /// answers it, also in strict mode. Off by default: such a request is abandoned with H3_EXCESSIVE_LOAD, without an
-    /// event.
+    /// For servers. If true, a request with a too large header section is reported as [`Event::HeadersTooLarge`], and
+    /// the host answers it, also in strict mode. By default such a request is abandoned with H3_EXCESSIVE_LOAD, without
+    /// an event.
     pub fn set_answers_large_requests(&mut self, answers: bool) {
         self.answers_large_requests = answers;
     }
@@ -147,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Takes the qlog entries since the last call.
+    /// Removes and returns the qlog entries since the last call.
     pub fn take_log(&mut self) -> Vec<Logged> {
         self.log.take()
     }
@@ -274,14 +274,14 @@ impl Connection {
         pop(&mut self.events)
     }
 
-    /// The peer's SETTINGS; `None` until they have arrived.
+    /// The SETTINGS of the peer. `None` until they have arrived.
     #[inline]
     pub fn received_settings(&self) -> Option<&PeerSettings> {
         self.peer.settings()
     }
 
-    /// For hosts that check SETTINGS themselves: replaces the peer's settings. The QPACK encoder keeps those that were
-    /// received.
+    /// Replaces the peer's settings, for hosts that check SETTINGS themselves. The QPACK encoder continues to use the
+    /// settings that were received.
     pub fn set_received_settings(&mut self, settings: PeerSettings) {
         self.peer.set_settings(settings);
     }
@@ -325,8 +325,8 @@ impl Connection {
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
-    /// True if this side may still send on a request's stream: it has not sent the end, and neither side has abandoned
-    /// the stream.
+    /// True if this side may still send on the stream of a request: it has not sent the stream's end, and neither side
+    /// has abandoned the stream.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| stream.send != Half::Done)
@@ -436,7 +436,7 @@ impl Connection {
 
     /// Drops the state of all streams.
     fn forget_streams(&mut self) {
-        // A host with `separate_writes` also asks for the open requests after the end of the connection.
+        // A host with `separate_writes` needs the open requests even after the end of the connection, so they are kept.
         if !self.settings.separate_writes {
             self.requests = StreamMap::default();
         }

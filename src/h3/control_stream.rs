@@ -40,7 +40,7 @@ impl Connection {
             let webtransport = self.settings.webtransport;
             stream.kind = UnidirectionalStream::kind_for(stream_type, self.role, webtransport)?;
             self.claim_critical(stream_id, &stream.kind)?;
-            // The qlog entry of a push stream contains its push ID, so it is made when the push ID has arrived.
+            // The qlog entry of a push stream contains the push ID, so it is made when that has arrived.
             if !matches!(stream.kind, UnidirectionalKind::Push) {
                 self.log.stream_type(stream_id, stream_type, None);
             }

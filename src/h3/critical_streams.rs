@@ -32,12 +32,12 @@ impl CriticalStreams {
         self.own
     }
 
-    /// The identifier of this side's stream.
+    /// Returns the identifier of one of this side's critical streams.
     pub fn id(&self, stream: CriticalStream) -> u64 {
         self.own[stream as usize]
     }
 
-    /// The identifiers of this side's streams, each with its stream type.
+    /// Returns the identifiers of this side's critical streams, each with its stream type.
     pub fn own_types(&self) -> [(u64, u64); 3] {
         let [control, encoder, decoder] = self.own;
         [

@@ -12,7 +12,7 @@ use super::qpack::Field;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub u64);
 
-/// Defines each code once: its constant, and its name for messages.
+/// Defines all error codes. Each is written once, and gets a constant and a name for messages.
 macro_rules! codes {
     ($($name:ident = $value:expr;)*) => {
         impl Code {
@@ -113,7 +113,7 @@ impl RemoteError {
         Self::Stream(ConnectionError::new(Code::H3_MESSAGE_ERROR, reason))
     }
 
-    /// The error with which the stream or the connection ends.
+    /// Returns the error, with which the stream or the connection ends.
     pub fn into_inner(self) -> ConnectionError {
         match self {
             Self::Connection(error) | Self::Stream(error) => error,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::priority::Priority;
 use super::qpack::Field;
 
-/// The side of the connection that this state machine is.
+/// The role of this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
@@ -65,8 +65,8 @@ pub enum Event {
         data: Bytes,
         fin: bool,
     },
-    /// No more events follow for the peer's direction of this stream. The peer has reset it, or (`local`) this side
-    /// has abandoned it because its data was malformed.
+    /// The peer's direction of the stream has ended early, so no more events follow for it. The peer has reset it, or
+    /// (`local`) this side has abandoned it because its data was malformed.
     Reset {
         stream_id: u64,
         code: u64,

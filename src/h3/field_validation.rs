@@ -80,10 +80,10 @@ impl ResponseHead {
 pub enum TargetCheck {
     /// The rules of RFC 9114 sections 4.3.1 and 4.4.
     Strict,
-    /// Like `Strict`, but a CONNECT request may have `:scheme` and `:path`, which RFC 9114 section 4.4 forbids.
-    /// aioquic sends and accepts them, and programs for aioquic rely on that.
+    /// Validates as `Strict`, except that a CONNECT request may have `:scheme` and `:path`, which RFC 9114 section 4.4
+    /// forbids. aioquic sends and accepts these, and programs for aioquic rely on that.
     LaxConnect,
-    /// No validation: the host validates targets itself.
+    /// Nothing is validated, because the host validates targets itself.
     Off,
 }
 
@@ -96,7 +96,7 @@ where
     validate_request_to(fields, TargetCheck::Strict)
 }
 
-/// Like [`validate_request`], with the rules of `check` for the request's target.
+/// Validates a request as [`validate_request`] does, and the request's target by the rules of `target_check`.
 pub fn validate_request_to<N, V>(
     fields: &[(N, V)],
     target_check: TargetCheck,
@@ -223,8 +223,8 @@ where
     })
 }
 
-/// True for the names of connection-specific fields (RFC 9114 section 4.2). `te` is not among them: it is allowed with
-/// one value.
+/// True for the names of connection-specific fields (RFC 9114 section 4.2), except `te`, which is allowed with one
+/// value.
 fn is_connection_specific(name: &[u8]) -> bool {
     matches!(
         name,

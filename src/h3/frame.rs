@@ -106,7 +106,8 @@ impl HeaderBuffer {
                 Some(value)
             }
             None => {
-                // Two integers take at most 16 bytes, so the buffer has room for the rest of an incomplete pair.
+                // Two integers take at most 16 bytes, so the buffer has room for the missing bytes of an incomplete
+                // frame header.
                 debug_assert_eq!(added, data.len());
                 self.length = (kept + added) as u8;
                 data.clear();

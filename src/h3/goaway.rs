@@ -8,7 +8,8 @@ use super::error::{Code, ConnectionError, LocalError};
 use super::event::Role;
 use super::frame;
 
-/// The identifiers in the last GOAWAY of each side. A server's names a request stream, a client's names a push.
+/// The identifiers in the last GOAWAY frames: of this side's and of the peer's. A server's GOAWAY names a request
+/// stream, a client's GOAWAY a push.
 #[derive(Debug)]
 pub(super) struct GoAway {
     role: Role,
@@ -67,8 +68,8 @@ impl GoAway {
         Ok(())
     }
 
-    /// The identifier for a GOAWAY with which all requests that have begun can still finish. `next_request` is the
-    /// lowest unused request stream.
+    /// Returns the identifier for a GOAWAY that lets all requests finish that have begun. `next_request` is the lowest
+    /// unused request stream.
     pub fn next_id(&self, next_request: u64) -> u64 {
         match self.role {
             // The identifier must not be above that of an earlier GOAWAY.
@@ -83,7 +84,8 @@ impl GoAway {
         self.received.is_some()
     }
 
-    /// True if this side's GOAWAY excludes the request stream: it will not be processed.
+    /// True if this side will not process the request on this stream, because the stream is above the identifier in its
+    /// GOAWAY.
     pub fn excludes_request(&self, stream_id: u64) -> bool {
         self.sent.is_some_and(|limit| stream_id >= limit)
     }

@@ -1,4 +1,4 @@
-//! What the peer supports: its SETTINGS, and DATAGRAM frames of QUIC.
+//! The capabilities of the peer: its SETTINGS, and its support for DATAGRAM frames of QUIC.
 
 use super::error::{Code, ConnectionError};
 use super::settings::{PeerSettings, id as setting};
@@ -15,7 +15,7 @@ impl PeerCapabilities {
         self.quic_datagrams = Some(enabled);
     }
 
-    /// The peer's SETTINGS; `None` until they have arrived.
+    /// The SETTINGS of the peer. `None` until they have arrived.
     pub fn settings(&self) -> Option<&PeerSettings> {
         self.settings.as_ref()
     }

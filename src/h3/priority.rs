@@ -28,7 +28,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Parses a field value. Parameters that are not in it have their defaults.
+    /// Parses a field value. A parameter that is missing in the value gets its default.
     pub fn parse(value: &[u8]) -> Self {
         Signal::parse(value).over(Self::default())
     }
@@ -72,7 +72,7 @@ impl Signal {
         Some(Self::parse(&values.join(&b", "[..])))
     }
 
-    /// Completes the parameters with those of `base`.
+    /// Fills parameters that are missing in `self` with those of `base`.
     pub fn over(self, base: Priority) -> Priority {
         Priority {
             urgency: self.urgency.unwrap_or(base.urgency),

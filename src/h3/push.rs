@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// The push ID of a push stream. A client can ask for it after the end of the stream as well.
+    /// Returns the push ID of a push stream. A client may call this after the end of the stream as well.
     pub fn push_id(&self, stream_id: u64) -> Option<u64> {
         self.pushes.id_of(stream_id)
     }
@@ -236,8 +236,8 @@ impl Connection {
                 "CANCEL_PUSH for a push that was not promised",
             ));
         }
-        // A client ignores the frame: the server will open no stream for the push, and the client holds no state for
-        // it.
+        // The client ignores the server's CANCEL_PUSH: the server will open no stream for the push, and the client has
+        // no state for it.
         if self.role == Role::Server
             && let Some(stream_id) = self.pushes.stream_of(push_id)
             && let Some(stream) = self.requests.remove(&stream_id)

@@ -86,7 +86,7 @@ impl DerefMut for QueuedConnection {
     }
 }
 
-/// Methods that pass the queue to the connection's method of the same name.
+/// Defines methods that call the method of the same name of the connection, with the queue as its sink.
 macro_rules! forward {
     ($($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {$(
         pub fn $name(&mut self, $($argument: $kind),*) $(-> $result)? {

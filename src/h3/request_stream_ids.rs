@@ -1,4 +1,4 @@
-//! Which request streams of a client were used, may still come, or are above QUIC's limit.
+//! Tracks which request streams a client has used, and which it may still use within QUIC's limit.
 //!
 //! Not here: the state of open streams (`request_streams`, `request`).
 
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// another order.
 #[derive(Debug)]
 pub(super) struct RequestStreamIds {
-    /// The lowest identifier above all that were used, by the peer or by this side as a client.
+    /// The lowest identifier above all used ones. The peer has used them, or on a client this side.
     next: u64,
     /// Identifiers below `next` on which nothing has arrived yet. At most [`SKIPPED_MAX`]; the oldest are dropped
     /// first.
@@ -26,7 +26,7 @@ impl RequestStreamIds {
         }
     }
 
-    /// The lowest identifier above all that were used.
+    /// The lowest identifier above all request streams that were used.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -50,7 +50,7 @@ impl RequestStreamIds {
         stream_id >= self.next || self.skipped.contains(&stream_id)
     }
 
-    /// Records that data has arrived on a stream. True if it is the first data.
+    /// Records that data has arrived on a stream. Returns true if it is the stream's first data.
     pub fn mark_used(&mut self, stream_id: u64) -> bool {
         if stream_id < self.next {
             return self.skipped.remove(&stream_id);

@@ -12,18 +12,18 @@ use super::frame;
 use super::quic_sink::Sink;
 use super::request::{Half, Receiver, RequestStream};
 
-/// The state of a client's request stream, as far as its identifier shows it.
+/// The state of a client's request stream, as far as the stream's identifier determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The identifier is not that of a request stream, or is above QUIC's limit.
     Impossible,
     /// The client may open the stream, and nothing has arrived on it.
     ToCome,
-    /// Data has arrived on the stream; it may have ended since.
+    /// Data has arrived on the stream. The stream may have ended since.
     Begun,
 }
 
-/// Methods for hosts that read the beginning of a stream before they pass it in.
+/// Methods for hosts that read the beginning of a stream themselves, before they pass the stream to this connection.
 impl Connection {
     /// Server: the state of a client's request stream.
     pub fn place(&self, stream_id: u64) -> Place {
@@ -148,8 +148,8 @@ impl Connection {
         if self.role == Role::Server {
             self.request_ids.mark_used(stream_id);
             if self.goaway.excludes_request(stream_id) {
-                // RFC 9114 section 5.2: the request comes after this side's GOAWAY; the client may send it on another
-                // connection.
+                // RFC 9114 section 5.2: the request came after this side's GOAWAY and is rejected, so the client may
+                // send it on another connection.
                 self.abort(out, stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
                 return Ok(false);
             }
@@ -160,7 +160,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Runs one step of a stream's receiving half, and handles its error or its end.
+    /// Runs one step of a stream's receiving half, and handles the error or the end that results.
     fn with_stream(
         &mut self,
         out: &mut dyn Sink,
@@ -224,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Stops reading a stream. This side can still send on it.
+    /// Stops reading a stream with STOP_SENDING. This side can still send on the stream.
     pub(super) fn stop_reading(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -255,7 +255,7 @@ impl Connection {
         self.drop_request(out, stream_id, error.code);
     }
 
-    /// Ends both directions of a stream if they are open, and drops its state.
+    /// Ends the open directions of a stream, and drops the stream's state.
     pub(super) fn drop_request(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -317,7 +317,8 @@ impl Connection {
                 self.requests.insert(stream_id, stream);
             }
         } else {
-            // The host has got no event of the request, so this side's direction must be ended here.
+            // The host has got no event of the request, so it cannot end this side's direction of the stream. The
+            // direction is ended here.
             self.abort(
                 out,
                 stream_id,
@@ -351,7 +352,7 @@ impl Connection {
                 .and_then(RequestStream::blocked_on)
                 .is_some_and(|required| required <= inserted);
             if ready {
-                // If the stream is blocked again by a later field section, it is queued again.
+                // If a later field section of the stream also waits for QPACK, the stream is queued again.
                 self.resume(out, stream_id)?;
             } else {
                 self.blocked.push_back(stream_id);

@@ -178,7 +178,7 @@ impl Connection {
                 }
             }
             Entry::Vacant(place) => {
-                // A client's new request: its response is expected on the same stream.
+                // The request is a client's own, so its response is expected on the same stream.
                 let mut stream = RequestStream::new(stream_id);
                 update(&mut stream);
                 place.insert(stream);
@@ -276,7 +276,7 @@ impl Connection {
         Ok(())
     }
 
-    /// True if both sides have sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
+    /// True if this side and the peer have sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub fn are_datagrams_agreed(&self) -> bool {
         self.settings.h3_datagram && self.peer.is_enabled(setting::H3_DATAGRAM)
     }

@@ -57,7 +57,7 @@ pub struct Settings {
     pub max_push_id: Option<u64>,
     /// Further settings to send, as identifiers and values in their order.
     pub extra: Vec<(u64, u64)>,
-    /// If set, these settings are sent in this order, instead of those that the fields above result in.
+    /// If set, these settings are announced in this order, in place of the settings that follow from the other fields.
     pub announced: Option<Vec<(u64, u64)>>,
     /// If true, the host validates the values of the peer's settings (see [`Connection::fail`] and
     /// [`Connection::set_received_settings`]), and only their encoding is checked here.
@@ -193,10 +193,11 @@ impl PeerSettings {
         Ok(())
     }
 
-    /// Checks the values of the settings, and that they fit together.
+    /// Checks the values of the settings, and that they are consistent.
     pub fn validate_values(&self) -> Result<(), ConnectionError> {
         for &(identifier, value) in &self.pairs {
-            // These settings may only be 0 or 1: RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
+            // These settings may only have the values 0 and 1: RFC 9220 section 3 (RFC 8441 section 3), RFC 9297
+            // section 2.1.1.
             let is_flag = matches!(
                 identifier,
                 id::ENABLE_CONNECT_PROTOCOL | id::H3_DATAGRAM | id::ENABLE_WEBTRANSPORT

@@ -27,7 +27,7 @@ pub(super) enum UnidirectionalKind {
     Control(ControlStream),
     QpackEncoder,
     QpackDecoder,
-    /// Type 0x01; the push ID comes next.
+    /// The stream has type 0x01, a push stream. The push ID comes next.
     Push,
     /// Type 0x54. `session_id` is `None` until the identifier after the type has arrived.
     WebTransport {
@@ -151,8 +151,8 @@ impl ControlStream {
         length: u64,
     ) -> Result<(), ConnectionError> {
         if !self.settings_received && frame_type != frame_type::SETTINGS {
-            // RFC 9114 section 6.2.1: SETTINGS is the first frame; not even an unknown frame may come before it
-            // (section 9).
+            // RFC 9114 section 6.2.1: SETTINGS must be the first frame on the control stream. Not even a frame of an
+            // unknown type may come before it (section 9).
             return Err(ConnectionError::new(
                 Code::H3_MISSING_SETTINGS,
                 "the control stream does not begin with SETTINGS",

@@ -44,7 +44,7 @@ impl UselessFrameBudget {
     /// Raises the budget when a useful event is reported.
     pub fn allow_for(&mut self, event: &Event) {
         let more = match event {
-            // An encoder may insert each line into the dynamic table, with an instruction of its own.
+            // An encoder may insert each field line of a section into the dynamic table, with one instruction each.
             Event::Headers { fields, .. } => PER_SECTION + fields.len(),
             Event::Data { .. } | Event::WebTransportData { .. } | Event::Datagram { .. } => 1,
             _ => 0,

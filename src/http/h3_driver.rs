@@ -9,7 +9,8 @@ use bytes::Bytes;
 use uringcore_h3::{self as h3, Code, Role, Sink};
 use uringcore_quic as quic;
 
-/// An HTTP/3 connection, and its results on the QUIC connection below. All methods get that QUIC connection.
+/// An HTTP/3 connection, and its state on the QUIC connection below. All methods get that QUIC connection as an
+/// argument.
 pub(crate) struct H3Driver {
     h3: h3::Connection,
     outcome: Outcome,
@@ -19,8 +20,8 @@ pub(crate) struct H3Driver {
 /// Results of commands on the QUIC connection.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// The last stream on which QUIC refused to send, because it has ended there. The event about its end has been
-    /// delivered or will be.
+    /// The last stream on which QUIC refused to send because the stream has ended there. HTTP/3 gets an event about
+    /// that end, or has got it.
     refused: Option<u64>,
     /// True if the connection was closed because its peer misused the protocol.
     is_abused: bool,
@@ -41,7 +42,7 @@ impl DerefMut for H3Driver {
 }
 
 impl H3Driver {
-    /// Makes the HTTP/3 connection. It sends its SETTINGS.
+    /// Makes the HTTP/3 connection, which sends its SETTINGS at once.
     pub fn new(
         quic: &mut quic::Connection,
         role: Role,
@@ -107,7 +108,7 @@ impl H3Driver {
         }
     }
 
-    /// Resets this side's direction of a request's stream and stops the peer's, if they are open.
+    /// Ends the open directions of a request's stream: resets this side's, and stops the peer's.
     pub fn end_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -170,8 +171,9 @@ impl Sink for QuicSink<'_> {
     fn write_critical(&mut self, stream_id: u64, data: Bytes) {
         self.write(stream_id, data, false);
         if self.quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX {
-            // These streams carry a few bytes for each request that cannot be left out. RFC 9114 section 6.2 requires
-            // the peer to give credit for them; RFC 9204 section 2.1.3 describes the deadlock without it.
+            // The control and QPACK streams carry a few bytes for each request that cannot be left out. RFC 9114
+            // section 6.2 requires the peer to give credit for them. Without credit the connection would be in the
+            // deadlock that RFC 9204 section 2.1.3 describes.
             self.close_for_abuse(b"the control or QPACK streams get no flow-control credit");
         }
     }
@@ -182,7 +184,7 @@ impl Sink for QuicSink<'_> {
     }
 
     fn reset_stream(&mut self, stream_id: u64, code: Code) {
-        // QUIC refuses if the stream has ended. An event reports the end.
+        // The reset fails if the stream has ended. Then an event reports the end.
         let _ = self.quic.reset_stream(stream_id, code.0);
     }
 

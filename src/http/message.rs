@@ -34,7 +34,7 @@ pub struct Refusal {
     pub detail: &'static str,
 }
 
-/// The reason why a part of a response was not sent. Nothing of that part was sent.
+/// The reason for which a part of a response was not sent. Either all of a part is sent or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
     /// The stream or the connection has ended. An event reports the end, now or soon.

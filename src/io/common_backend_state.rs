@@ -23,11 +23,13 @@ pub(crate) struct BackendState {
     pub(crate) table: OpTable,
     pub(crate) stream: Rc<BufferPool>,
     pub(crate) datagram: Rc<BufferPool>,
-    /// Completions that ended outside of `take_completions`. Its next call returns them first.
+    /// Completions of operations that ended outside of `take_completions`. The next call of that method returns them
+    /// first.
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: DriverStats,
     pub(crate) waker: Waker,
-    /// Allocations of finished sends of messages, for reuse. They stay boxed, because a payload points into itself.
+    /// Memory of messages that were sent, kept for reuse. Each stays in its box, because it contains pointers into
+    /// itself.
     #[expect(clippy::vec_box)]
     spare_messages: Vec<Box<MessagePayload>>,
     /// Allocations of finished sends of several pieces, for reuse.
@@ -86,8 +88,8 @@ impl BackendState {
         let op = self.table.id_at(index);
         let slot = self.table.at(index);
         slot.is_silent = false;
-        // If the operation is discarded, the outcome is dropped here: its descriptor is closed, or its buffer returns
-        // to the pool.
+        // The outcome of a discarded operation is dropped here: its descriptor is closed, or its buffer returns to the
+        // pool.
         if !slot.discarded {
             self.stats.completions += 1;
             out.push_back(Completion::new(op, slot.token, outcome, true));
@@ -106,8 +108,8 @@ impl BackendState {
         self.finish_close(close, out);
     }
 
-    /// Ends an operation with the kernel's result: a count, or a negative errno. If other operations of the
-    /// descriptor are still in the kernel, a close stores its result and ends after the last of them.
+    /// Ends an operation with the kernel's result: a count, or a negative errno. A close stores its result while other
+    /// operations of its descriptor are still in the kernel, and ends after the last of these.
     pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
         let slot = self.table.at(index);
         let kind = slot.kind;
@@ -207,8 +209,8 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
             _ => Outcome::Done(result),
         },
         OpKind::Close => {
-            // close(2) releases the descriptor's number even if it fails. A cancelled close was never executed:
-            // there the descriptor is still open, and dropping the payload closes it.
+            // close(2) releases the descriptor's number even if it fails. Only a cancelled close was never executed:
+            // then the descriptor is still open, and dropping the payload closes it.
             if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
                 && result != Err(Errno::CANCELED)
             {

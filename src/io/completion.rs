@@ -54,12 +54,13 @@ pub enum Outcome {
     Done(Result<u32, Errno>),
     /// A new connection, non-blocking and close-on-exec.
     Accepted(Result<OwnedFd, Errno>),
-    /// Stream data; an empty buffer is the end of the stream.
+    /// Stream data. An empty buffer marks the end of the stream.
     Received(Result<RecvBuf, Errno>),
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
-    /// A connection of [`net::accept`](crate::net::accept). The driver never reports it; hosts that wait with `poll`
-    /// and then accept use it, so that both ways have one type of result.
+    /// A connection that [`net::accept`](crate::net::accept) has returned. The driver never reports this outcome. Hosts
+    /// that wait with `poll` and then accept by themselves use it, so that both kinds of accept have one type of
+    /// result.
     AcceptedFrom(Result<(OwnedFd, PeerAddress), Errno>),
     /// A message of [`net::recv_message`](crate::net::recv_message). The driver never reports it; hosts that wait with
     /// `poll` and then receive use it.

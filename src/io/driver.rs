@@ -245,11 +245,11 @@ impl Driver {
                     next_call = start.elapsed() + SPIN_INTERVAL;
                 }
             }
-            // A pending wake ends the polling. `enter_backend`, which would have slept, reports and consumes it.
+            // A wake that is pending ends the spinning. `enter_backend` then does not sleep, and reports the wake.
             let woken = self.state.waker.is_notified();
             if woken || passed >= spin_time {
-                // If the caller's time-out ended the polling, the elapsed time says nothing about the work, so the
-                // policy counts this poll as successful.
+                // The caller's time-out was shorter than the spin, so the elapsed time does not show when work would
+                // have come. The policy counts such a spin as successful.
                 let found = woken || timeout == Some(spin_time);
                 self.spin.record_spin(found.then_some(passed), worked);
                 break;
@@ -294,7 +294,7 @@ impl Driver {
         self.leave_if_forked();
         match &mut self.inner {
             Inner::Uring(uring) => uring.suspend(&mut self.state, limit),
-            // Operations in an epoll set do not belong to a thread, so they stay there.
+            // Operations in an epoll set are bound to no thread, so they stay where they are.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }
@@ -350,15 +350,15 @@ impl Driver {
         state.ready.retain_mut(|completion| {
             let is_connection = matches!(completion.outcome, Outcome::Accepted(Ok(_)));
             if is_connection && !completion.more() {
-                // The connection belongs to the parent. The operation ends in both processes, so this one reports its
-                // end without the connection.
+                // The parent keeps the connection. The operation ends in both processes, so the child reports the end
+                // without a connection.
                 completion.outcome = Outcome::Accepted(Err(Errno::CANCELED));
                 return true;
             }
             !is_connection
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
-        // If no descriptor is free for an eventfd or a set, the child's driver counts as shut down.
+        // If no descriptor is free for the child's own eventfd or epoll set, the child's driver counts as shut down.
         if state.waker.leave_to_parent().is_ok() {
             self.inner = match inner {
                 Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(state)),
@@ -401,7 +401,7 @@ impl Driver {
     /// Ends every remaining operation with ECANCELED, after the end of the backend.
     fn cancel_everything(&mut self) {
         for index in self.state.table.indexes() {
-            // The end of an operation may have ended a close that waited for it, which is later in this list.
+            // When this operation ends, a close that waited for it may end, too. That close is later in this list.
             if self.state.table.is_live(index) {
                 self.state.finish_later(index, -libc::ECANCELED);
             }

@@ -99,7 +99,7 @@ impl DriverConfig {
 const BUFFERS_MAX: u16 = 1 << 15;
 const BUFFER_SIZE_MAX: u32 = 16 << 20;
 
-/// Counters of a [`Driver`](crate::Driver), cumulative unless marked "now".
+/// The counters of a [`Driver`](crate::Driver). They are sums since its start, except those that are marked "now".
 #[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
 pub struct DriverStats {
     /// Calls of `enter` that reached the kernel.

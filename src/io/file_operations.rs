@@ -23,7 +23,7 @@ use io_uring::types::{Fd, FsyncFlags};
 
 use crate::errno::Errno;
 
-/// Memory that a read fills, and the owner that keeps it alive. The operation holds the owner until its last
+/// Memory that a read fills, and the object that owns the memory. The operation keeps the owner until its last
 /// completion, because the kernel may write to the memory until then.
 pub struct ReadTarget {
     start: NonNull<u8>,
@@ -166,8 +166,8 @@ impl FileRequest {
     }
 
     /// True if the operation may be repeated after EINTR, because it did nothing or because a repetition has the same
-    /// effect. A change of a directory on a network file system may be done although its answer was lost, so it must
-    /// not be repeated.
+    /// effect. A change of a directory must not be repeated: on a network file system it may have taken effect although
+    /// its answer was lost.
     pub(crate) fn may_repeat(&self) -> bool {
         matches!(
             self,

@@ -39,7 +39,7 @@ impl OwnerProcess {
         static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
         let page = match PAGE.get() {
             Some(page) => page,
-            // Two threads may map a page at the same time. The page of the slower one is leaked.
+            // Two threads may map a page at the same time. The page of the thread that comes second is leaked.
             None => {
                 let made = wiped_page()?;
                 PAGE.get_or_init(|| made)

@@ -9,17 +9,17 @@ use std::os::unix::fs::FileExt;
 
 use crate::descriptor_limit_and_dup;
 
-/// The reading end of a file of shared bytes: a duplicate of its descriptor.
+/// The readable side of a file of shared bytes: a duplicate of the file's descriptor.
 #[derive(Debug)]
 pub struct SharedBytes(File);
 
 impl SharedBytes {
-    /// Duplicates `fd`; `EBADF` if it is not open.
+    /// Duplicates `fd`. Fails with `EBADF` if `fd` is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<Self> {
         Ok(Self(descriptor_limit_and_dup::duplicate(fd)?.into()))
     }
 
-    /// The byte at `index`; `UnexpectedEof` beyond the last one.
+    /// Returns the byte at `index`. Fails with `UnexpectedEof` if the file has no such byte.
     pub fn get(&self, index: u64) -> io::Result<u8> {
         let mut byte = [0];
         self.0.read_exact_at(&mut byte, index)?;

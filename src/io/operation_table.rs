@@ -123,15 +123,15 @@ pub(crate) struct Slot {
     pub(crate) fd: RawFd,
     pub(crate) token: Token,
     pub(crate) payload: Payload,
-    /// Bytes of a send that were sent so far. Only the epoll backend uses it.
+    /// The number of bytes that a send has sent so far. Only the epoll backend uses this field.
     pub(crate) progress: u32,
     /// True if the operation had no completion since the loop's current run began. Only the io_uring backend uses it.
     pub(crate) is_silent: bool,
     /// The slot of the close that waits for this operation; `NIL` if there is none.
     owner: u32,
-    /// For a close: the number of operations of its descriptor that have not ended.
+    /// For a close: the number of other operations on the descriptor that have not ended.
     pub(crate) waiting_for: u32,
-    /// For a close: the kernel's result, while operations of its descriptor have not ended.
+    /// For a close: the kernel's result, kept until the other operations on the descriptor have ended.
     pub(crate) close_result: Option<i32>,
     next: u32,
     previous: u32,
@@ -140,12 +140,12 @@ pub(crate) struct Slot {
 // Each idle connection has a slot, so the size of a slot is part of a connection's memory.
 const _: () = assert!(size_of::<Slot>() <= 104);
 
-/// The phase of an operation, by where it waits.
+/// The phase of an operation: where it waits at present.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub(crate) enum OpPhase {
     /// The operation is queued, or the kernel executes it.
     Active,
-    /// The operation returned EAGAIN, and a wait for readiness replaces it.
+    /// The operation returned EAGAIN. In its place the backend waits until the descriptor is ready.
     Polling,
     /// The receive waits until a buffer is free.
     Starved,
@@ -257,7 +257,8 @@ impl OpTable {
             .then_some(slot)
     }
 
-    /// Takes the oldest receive that still waits for a buffer from `queue`, and skips those that have ended meanwhile.
+    /// Removes and returns the oldest receive in `queue` that still waits for a buffer. Receives that have ended are
+    /// skipped.
     pub(crate) fn next_starved(&mut self, queue: &mut VecDeque<OpId>) -> Option<OpId> {
         while let Some(op) = queue.pop_front() {
             if self
@@ -451,7 +452,7 @@ mod tests {
         table.remove(last.index());
         let next = insert(&mut table);
         assert_eq!((next.index(), next.generation()), (last.index(), 0));
-        // The kind's bits are above the generation's and do not change.
+        // The bits of the kind are above those of the generation, so they do not change.
         assert_eq!(next.as_u64() >> 56, OpKind::Poll as u64);
         assert!(table.get(last).is_none() && table.get(next).is_some());
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork_detection::OwnerProcess;
 
-/// A `T` that each process creates at its first use.
+/// A value that each process creates when it first uses the value.
 #[derive(Debug)]
 pub struct PerProcess<T: Default + Send + Sync> {
     latest: AtomicPtr<Slot<T>>,
@@ -48,7 +48,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             owner_process: OwnerProcess::current().ok(),
             value: T::default(),
         }));
-        // A slot of the parent is never freed, because code in this process may still have a reference to it.
+        // The value of the parent is never freed, because code in this process may still have a reference to it.
         let won = self
             .latest
             .compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);

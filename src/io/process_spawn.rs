@@ -33,7 +33,8 @@ pub struct Command {
     pub directory: Option<CString>,
     /// The child's descriptors 0, 1 and 2; `None` inherits the parent's.
     pub stdio: [Option<ChildFd>; 3],
-    /// Descriptors that the child gets, each with its number there. All other numbers above 2 are closed in the child.
+    /// The descriptors that the child gets: each descriptor, and its number in the child. All other numbers above 2 are
+    /// closed in the child.
     pub passed: Vec<(RawFd, ChildFd)>,
     pub umask: Option<u32>,
     /// Restores the default action for the signals that Python ignores.
@@ -48,7 +49,7 @@ pub struct Command {
 pub struct ChildFd(OwnedFd);
 
 impl ChildFd {
-    /// Duplicates `fd`; `EBADF` if it is not open.
+    /// Duplicates `fd`. Fails with `EBADF` if `fd` is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<ChildFd> {
         descriptor_limit_and_dup::duplicate(fd).map(ChildFd)
     }
@@ -117,7 +118,7 @@ impl Child {
 /// The child's step that failed.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub enum Stage {
-    /// Creating the process, or applying its options.
+    /// The process could not be created, or an option could not be applied.
     SetUp,
     /// Changing to [`Command::directory`].
     ChangeDirectory,
@@ -203,7 +204,8 @@ struct Plan<'a> {
     /// The numbers of the passed descriptors, ascending.
     keep: Vec<RawFd>,
     descriptors_max: RawFd,
-    /// The child's failure. The child writes it before it exits, and the parent reads it afterwards.
+    /// The error of a failed child, in memory that both processes share. The child writes it before it exits, and the
+    /// parent reads it afterwards.
     failure: Cell<Option<SpawnError>>,
 }
 
@@ -264,7 +266,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Closes all descriptors above the standard streams that are not passed on.
+    /// Closes all descriptors above the standard streams, except those that the child shall have.
     fn close_others(&self) {
         let mut first = 3;
         for &keep in self.keep.iter().filter(|&&number| number >= 3) {
@@ -274,7 +276,8 @@ impl Plan<'_> {
         close_from_to(first, RawFd::MAX, self.descriptors_max);
     }
 
-    /// Executes the first path that works. Returns only if none does, with the first error other than a missing file.
+    /// Executes the first of the paths that works. Returns only if none works, with the first error that is not about a
+    /// missing file.
     fn execute(&self) -> SpawnError {
         self.command.signal_mask.restore();
         let mut telling = None;
@@ -405,7 +408,8 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
         let Ok(count @ 1..) = usize::try_from(count) else {
             break count == 0;
         };
-        // The list continues after the last number that it returned, so closing descriptors meanwhile skips none.
+        // The directory listing continues behind the last number that it has returned, so closing descriptors between
+        // two calls skips none.
         entries.each_number(count, |number| {
             if (first..=last).contains(&number) && number != list {
                 // SAFETY: as in close_from_to().
@@ -423,7 +427,7 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
 struct DirectoryEntries([u8; 4096]);
 
 impl DirectoryEntries {
-    /// Calls `each` with the numeric names in the first `count` bytes.
+    /// Calls `each` with each entry of the listing whose name is a number. The listing is in the first `count` bytes.
     fn each_number(&self, count: usize, mut each: impl FnMut(RawFd)) {
         const LENGTH_AT: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
         const NAME_AT: usize = std::mem::offset_of!(libc::dirent64, d_name);

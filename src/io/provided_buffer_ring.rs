@@ -60,7 +60,7 @@ impl BufferRing {
         }
     }
 
-    /// Leaks the mapping, because the kernel may still read it.
+    /// Leaks the ring's memory, because the kernel may still read it.
     pub(crate) fn leak(self) {
         let _ = self.memory.leak();
     }

@@ -22,10 +22,10 @@ use std::rc::Rc;
 use crate::memory_mapping::Mapping;
 use crate::provided_buffer_ring::BufferRing;
 
-/// Received bytes in a buffer of the driver's pool. The host copies them and drops this soon, because a driver without
-/// free buffers cannot receive. It belongs to the driver's thread.
+/// Received bytes in a buffer of the driver's pool. The host copies the bytes and drops this object soon, because a
+/// driver without free buffers cannot receive. The object cannot leave the driver's thread.
 pub struct RecvBuf {
-    /// `None` only for the empty buffer that marks the end of a stream.
+    /// The pool to which the buffer returns. `None` only for the empty buffer that marks the end of a stream.
     pool: Option<Rc<BufferPool>>,
     start: NonNull<u8>,
     length: u32,
@@ -46,8 +46,8 @@ impl RecvBuf {
         }
     }
 
-    /// True if these bytes fill their buffer to its end. The kernel may have put more received bytes into another
-    /// buffer.
+    /// True if these bytes reach the end of their buffer. Then the kernel may have continued the received data in
+    /// another buffer.
     #[inline]
     pub fn ends_its_buffer(&self) -> bool {
         self.pool.as_ref().is_some_and(|pool| {
@@ -56,8 +56,8 @@ impl RecvBuf {
         })
     }
 
-    /// Appends `next` without a copy, if these bytes end their buffer and `next` begins in the one behind it, which is the
-    /// usual order. Otherwise `next` is returned.
+    /// Appends `next` without a copy, if these bytes end at the end of their buffer and `next` is at the beginning of
+    /// the following one, as is usual. Otherwise returns `next`.
     pub fn append(&mut self, mut next: RecvBuf) -> Result<(), RecvBuf> {
         let is_one_pool = match (&self.pool, &next.pool) {
             (Some(pool), Some(other)) => Rc::ptr_eq(pool, other),
@@ -70,7 +70,7 @@ impl RecvBuf {
         }
         self.length += next.length;
         self.buffers += next.buffers;
-        // The references to the buffers of `next` are this one's now.
+        // This object now has the references to the buffers of `next`, so `next` must not release them.
         next.pool = None;
         Ok(())
     }
@@ -174,7 +174,7 @@ impl BufferPool {
         self.buffers.len() as u32
     }
 
-    /// The number of buffers that `RecvBuf`s hold.
+    /// The number of buffers of which a `RecvBuf` exists.
     pub(crate) fn held(&self) -> u32 {
         self.out.get()
     }
@@ -241,7 +241,8 @@ impl BufferPool {
         let cell = &self.buffers[id as usize];
         let mut buffer = cell.get();
         if buffer.references == 0 {
-            // No `RecvBuf` uses the buffer, so its start is filled again, which is still in the processor's cache.
+            // No `RecvBuf` uses the buffer any more, so it is filled from its start again, which is still in the
+            // processor's cache.
             buffer.filled = 0;
             cell.set(buffer);
         }
@@ -311,7 +312,7 @@ impl BufferPool {
         self.ring.borrow_mut().take()
     }
 
-    /// Prevents that the memory is ever freed, because the kernel may still write to it.
+    /// Leaks the memory of the pool, because the kernel may still write to it.
     pub(crate) fn leak(&self) {
         self.leaked.set(true);
         if let Some(ring) = self.detach() {

@@ -34,8 +34,8 @@ impl Datagram {
         (buffer.len() >= HEADER_ROOM).then_some(Datagram { buffer })
     }
 
-    /// The received bytes. With [`segment_size`](Datagram::segment_size) they are several datagrams back to back,
-    /// all of that size except the last, which may be shorter.
+    /// The received bytes. If the kernel has joined several datagrams (GRO), the bytes contain them one after the
+    /// other. All have the length [`segment_size`](Datagram::segment_size), except the last one, which may be shorter.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         let available = self.buffer.len() - HEADER_ROOM;

@@ -71,7 +71,8 @@ impl AddressPayload {
     }
 }
 
-/// Memory for a message, with its `msghdr`. It contains pointers to itself, so it is never moved out of its box.
+/// Memory for one received message, with its `msghdr`. The structure contains pointers into itself, so it is never
+/// moved out of its box.
 pub(crate) struct ReceivePayload {
     header: libc::msghdr,
     iovec: libc::iovec,

@@ -132,8 +132,8 @@ const LONG_SLEEP: u32 = 4;
 const FAILURE: u32 = 4;
 const CREDIT_MAX: u32 = 16;
 const WINDOW: u32 = 16;
-/// If the spins of a window are shorter than this on average, the loop stops spinning, because it would find the work
-/// without them, too. The answer of a lone client takes longer.
+/// If the spins of a window are on average shorter than this, the loop stops spinning: it would find that work without
+/// a spin, too. The drawback is that the answer to a lone client takes longer.
 const AT_ONCE: Duration = Duration::from_micros(3);
 /// A spin is successful only if it finds work sooner than a sleep would by this time. If the peer runs on another
 /// processor, a sleep with its wake-up takes twice as long.
@@ -181,7 +181,7 @@ mod tests {
     fn an_idle_loop_never_spins() {
         let mut spin = SpinPolicy::new(None);
         assert_eq!(spins(&mut spin, 1000, |_| LONG), 0);
-        // One short wait among three waits does not start the spinning.
+        // If only one wait in three is short, the loop does not start spinning.
         let mixed = |n: usize| if n.is_multiple_of(3) { SHORT / 4 } else { LONG };
         assert_eq!(spins(&mut spin, 3000, mixed), 0);
     }
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_loop_that_always_has_work_seldom_spins() {
         let mut spin = SpinPolicy::new(None);
-        // Work arrives 2 µs after the last is done.
+        // New work arrives 2 µs after the last work is done.
         let gap = Duration::from_micros(2);
         let mut spun = |gap: Duration, worked: Duration| {
             if spin.spin_time().is_zero() {

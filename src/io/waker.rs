@@ -38,8 +38,8 @@ impl Waker {
     /// Marks the wake. True if the driver sleeps: then the caller must call [`write_eventfd`](Self::write_eventfd).
     #[must_use]
     pub fn notify(&self) -> bool {
-        // AcqRel: the driver sees earlier writes of this thread (a queued callback) after its own swap, and this thread
-        // sees the driver's ASLEEP.
+        // AcqRel: earlier writes of this thread (a queued callback) become visible to the driver with its own swap, and
+        // the driver's ASLEEP becomes visible to this thread.
         self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
     }
 

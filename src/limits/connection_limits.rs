@@ -106,7 +106,7 @@ impl Connections {
         if is_full || !self.budget.has_room_at(account, limits.bytes, 0) {
             return Err(Refused::Address);
         }
-        // This check is the last one, so that a client that is refused for another reason takes no token.
+        // This check comes last, so that a client that is refused for another reason uses up no token.
         let is_fast = counts.bucket.as_mut().is_some_and(|it| !it.try_take(now));
         if is_fast {
             return Err(Refused::Rate);

@@ -25,7 +25,7 @@ pub struct FairPermits<K, T> {
     next_stamp: u64,
     working: usize,
     kept: usize,
-    /// Clients by the number of their kept items. A client without kept items has no entry.
+    /// Clients sorted by the number of items that are kept for them. A client without kept items has no entry.
     by_kept: BTreeSet<(usize, K)>,
     /// Clients with waiting holders, sorted by the number of permits that the client works with, then by its oldest
     /// waiting holder.
@@ -36,7 +36,7 @@ pub struct FairPermits<K, T> {
 /// Effects of calls on other holders, which the host has to handle.
 #[derive(Debug)]
 pub struct Changes<T> {
-    /// Items whose permit went to another holder. The host drops them.
+    /// Items whose permit another holder has got. The host drops them.
     pub dropped: Vec<T>,
     /// Holders that waited and now work with a permit.
     pub granted: Vec<HolderId>,
@@ -45,11 +45,11 @@ pub struct Changes<T> {
 /// The result of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
-    /// The holder works again, and its kept item was still there.
+    /// The holder is active again, and the item that was kept for it still exists.
     Kept(T),
-    /// The holder works with a permit and has no kept item.
+    /// The holder has a permit, and no item was kept for it.
     Empty,
-    /// No permit is free. [`Changes::granted`] lists the holder when it gets one.
+    /// No permit is free. When the holder gets one, [`Changes::granted`] lists it.
     Waits,
 }
 
@@ -104,7 +104,8 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         self.working + self.kept
     }
 
-    /// Requests a permit to work with. A holder that already works or waits keeps its state, which is returned.
+    /// Requests a permit for a holder. A holder that already has a permit or waits for one stays in that state, which
+    /// is returned.
     pub fn take(&mut self, id: HolderId) -> Taken<T> {
         let Some(holder) = self.holders.get_mut(&id) else {
             return Taken::Waits;
@@ -159,7 +160,7 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         None
     }
 
-    /// Releases the holder's permit and drops its kept item, or ends its wait for a permit.
+    /// Releases the permit of the holder and drops its kept item. A holder that waits for a permit stops waiting.
     pub fn release(&mut self, id: HolderId) {
         let Some(holder) = self.holders.get_mut(&id) else {
             return;
@@ -210,13 +211,13 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         is_first && left > 0 && working < left
     }
 
-    /// Drops kept items until a permit is free for `id`.
+    /// Drops kept items of clients until a permit is free for `id`.
     fn make_room(&mut self, client: &K, id: HolderId) {
         let max = self.holders.get(&id).map_or(1, |holder| holder.max);
         while self.used() >= max && self.kept > 0 {
             let most = self.by_kept.last().map_or(0, |(count, _)| *count);
             let keeps = |client: &Client| client.keeping.len();
-            // If no client keeps more items than this one, its own oldest item is dropped.
+            // If no client has more kept items than this one, the oldest kept item of this client itself is dropped.
             match self.clients.get(client).map_or(0, keeps) == most {
                 true => self.drop_oldest(client),
                 false => self.drop_one(),
@@ -353,8 +354,8 @@ mod tests {
         working(&mut permits, 2);
         assert_eq!(permits.take_changes().dropped, [0]);
         assert_eq!(permits.used(), MAX);
-        // The holder whose item was dropped requests a permit again; the next oldest item of its own client is dropped
-        // for it.
+        // The holder whose item was dropped requests a permit again. In return, the next oldest item of its client is
+        // dropped.
         assert_eq!(permits.take(ids[0]), Taken::Empty);
         assert_eq!(permits.take_changes().dropped, [1]);
     }

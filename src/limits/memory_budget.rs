@@ -38,7 +38,7 @@ use flood_end_detection::FloodRecovery;
 pub enum AddressBlock {
     V4(u32),
     V6(u64),
-    /// All clients whose address is not validated yet, together.
+    /// The common account of all clients whose address is not validated yet.
     Unproved,
 }
 
@@ -56,9 +56,9 @@ impl From<IpAddr> for AddressBlock {
 pub struct Budget {
     limit: usize,
     held: AtomicUsize,
-    /// The bytes of the connections themselves, a part of `held`.
+    /// The part of `held` that the connections themselves need, without their data, in bytes.
     fixed: AtomicUsize,
-    /// Bytes of flow-control credit that connections got beyond their initial credit. Room for them is reserved.
+    /// The bytes of flow-control credit that peers got beyond their initial credit. Memory for them is reserved.
     promised: AtomicUsize,
     accounts: Mutex<Accounts>,
     flood: FloodRecovery,
@@ -107,7 +107,7 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all connections themselves, without data.
+    /// The bytes that the connections themselves need, without their data.
     fn fixed(&self) -> usize {
         self.fixed.load(Ordering::Relaxed)
     }
@@ -130,7 +130,8 @@ impl Budget {
             .saturating_sub(self.limit - self.limit / SHED_BELOW)
     }
 
-    /// The bytes of data that each account may hold now: the unused part of the budget.
+    /// The number of bytes of data that each account may hold at present. The fuller the budget, the smaller this share
+    /// is.
     fn share(&self) -> usize {
         self.limit.saturating_sub(self.held())
     }
@@ -192,7 +193,7 @@ impl Budget {
         self.flood.observe(now, [self.fixed(), self.data()])
     }
 
-    /// True once after each flood, when its end is due: the caller then returns freed memory to the system.
+    /// True once after each flood of data, when its end has come. The caller then returns freed memory to the system.
     pub fn take_flood_end(&self, now: Instant) -> bool {
         self.flood.take_end(now)
     }
@@ -231,7 +232,7 @@ impl Account {
         self.sort();
     }
 
-    /// Moves the account to another size class if `held` no longer belongs in its class.
+    /// Moves the account to the class of sizes that its `held` bytes belong to.
     fn sort(&self) {
         let class = self.class.load(Ordering::Relaxed);
         if accounts::is_misplaced(class, self.held()) {
@@ -369,7 +370,7 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
 const STEP: usize = 4 << 10;
 /// A half of the budget is the most that connections themselves may take.
 const CONNECTIONS_PART: usize = 2;
-/// Shedding ends when the held bytes are below the limit by this part of the budget: an eighth.
+/// The divisor of the limit at which shedding ends: when the held bytes are below the limit by an eighth.
 const SHED_BELOW: usize = 8;
 /// An account that holds less than this part of the budget, a 64th, is not treated as a cause of memory shortage.
 const FEW: usize = 64;

@@ -12,7 +12,7 @@ pub struct Semaphore {
     is_wanted: AtomicBool,
 }
 
-/// One permit of a [`Semaphore`]. Dropping it returns it to the semaphore.
+/// A permit of a [`Semaphore`], which is returned when this object is dropped.
 pub struct Permit(Arc<Semaphore>);
 
 impl Semaphore {

@@ -48,7 +48,7 @@ fn links_with(argument: &OsString) -> bool {
     rustc.args(flags.split('\x1f').filter(|flag| !flag.is_empty()));
     let done = rustc.stdout(Stdio::null()).stderr(Stdio::null()).status();
     let linked = done.is_ok_and(|status| status.success());
-    // Linkers and compilers write their names into the section .comment of the output.
+    // Linkers and compilers write their names into the section .comment of an output file.
     let signature = b"Linker: LLD";
     linked
         && fs::read(folder.join("probe.so"))

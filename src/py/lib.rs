@@ -45,7 +45,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
-/// The folders whose classes are made later, in the order in which a name is looked up in them.
+/// The folders whose classes are made when they are first used, in the order in which a name is looked up in them.
 static LAZY_FOLDERS: [LazyFolder; 9] = [
     LazyFolder::new(tls::register),
     LazyFolder::new(quic::register),
@@ -84,8 +84,8 @@ impl LazyFolder {
     }
 }
 
-// The module supports free-threaded interpreters (`gil_used = false`): `capi::gil_cell` has a mutex there, and each
-// loop belongs to the thread that runs it.
+// The module supports free-threaded interpreters (`gil_used = false`): with such an interpreter, `capi::gil_cell` uses
+// a mutex, and each loop belongs to the thread that runs it.
 #[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -98,7 +98,8 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     forget_all(m)
 }
 
-/// Removes `__all__`. PyO3 lists in it the names that exist so far, so it would lack the classes that are made later.
+/// Removes `__all__`, in which PyO3 lists the names that exist when the module is made. Classes that are made later
+/// would be missing.
 fn forget_all(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.dict().del_item(intern!(m.py(), "__all__"))
 }

@@ -66,7 +66,7 @@ impl ConnectionTokens {
         }
     }
 
-    /// The tokens that have arrived since the last call, each with its version.
+    /// The tokens that have arrived since the last call, each with the QUIC version for which it is valid.
     pub fn take_new(&self) -> Vec<(Bytes, u32)> {
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -81,7 +81,8 @@ pub(crate) struct EarlierTokens {
 
 impl TokenStore for ConnectionTokens {
     fn insert(&self, server_name: &str, token: Bytes) {
-        // A longer token would leave no room for a ClientHello in the first packet.
+        // The token is put into a client's first packet. With a longer token, the packet would have no room for a
+        // ClientHello.
         if token.len() > TOKEN_BYTES_MAX {
             return;
         }
@@ -165,7 +166,8 @@ impl TokenLog for UsedTokens {
             .map_err(|_| TokenReuseError)?;
         let period = issued.as_secs() / lifetime.as_secs().max(1);
         let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token is valid for one period, so tokens of periods before the last but one have expired.
+        // A token is valid for one period. So only tokens of the newest two periods can still be valid, and older ones
+        // are dropped.
         if let Some(newest) = periods
             .last_key_value()
             .map(|(newest, _)| *newest.max(&period))

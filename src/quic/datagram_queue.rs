@@ -55,7 +55,7 @@ impl DatagramQueue {
         self.bytes + cost(data) <= self.bytes_max
     }
 
-    /// Adds a datagram at the end. If there is no room, the oldest ones are dropped.
+    /// Adds a datagram at the end. If the queue is full, its oldest datagrams are dropped.
     pub fn push(&mut self, data: Bytes) {
         self.bytes += cost(&data);
         self.queue.push_back(data);
@@ -92,7 +92,7 @@ impl DatagramQueue {
         self.bytes = 0;
     }
 
-    /// Frees unused capacity.
+    /// Frees the queue's unused capacity.
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();
     }
@@ -108,7 +108,7 @@ impl DatagramQueue {
     }
 }
 
-/// The bytes that a datagram counts for: its data and its entry in the queue.
+/// The number of bytes by which a datagram fills the queue: its data and its entry.
 pub(crate) fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<Bytes>()
 }

@@ -38,7 +38,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// Sets the deadline of `key`, unless its entry is earlier already.
+    /// Sets the deadline of `key` to `deadline`, unless the set has an earlier entry for the key.
     pub fn advance(&mut self, key: K, entered: &mut Option<Instant>, deadline: Option<Instant>) {
         let Some(at) = deadline else { return };
         if entered.is_none_or(|entered| at < entered) {
@@ -52,13 +52,14 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// Removes the earliest entry if it is due. The caller must set its `entered` to `None`.
+    /// Removes and returns the earliest key, if its deadline has come. The caller must set the `entered` of that key to
+    /// `None`.
     pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let is_due = self.next().is_some_and(|at| at <= now);
         is_due.then(|| self.0.pop_first())?.map(|(_, key)| key)
     }
 
-    /// Removes all entries that are due. The caller must set their `entered` to `None`.
+    /// Removes and returns all keys whose deadline has come. The caller must set the `entered` of each to `None`.
     pub fn take_due(&mut self, now: Instant) -> Vec<K> {
         std::iter::from_fn(|| self.pop_due(now)).collect()
     }

@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr};
 /// The reason for which a connection was not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The name is neither a DNS name nor an IP address.
+    /// The given server name is neither a DNS name nor an IP address.
     InvalidServerName(String),
     /// The remote address has port 0 or is unspecified.
     InvalidRemoteAddress(SocketAddr),
@@ -38,7 +38,7 @@ impl std::error::Error for ConnectError {}
 /// The reason for which a client's connection was not moved to another socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationError {
-    /// Only clients initiate migration (RFC 9000 section 9).
+    /// A server cannot migrate: only clients initiate migration (RFC 9000 section 9).
     Server,
     /// The handshake is not confirmed yet (RFC 9001 section 4.1.2).
     NotConfirmed,
@@ -72,7 +72,7 @@ impl std::error::Error for MigrationError {}
 pub enum StreamError {
     /// The peer has not opened this stream.
     Unknown,
-    /// Both directions of the stream have ended.
+    /// Both directions of the stream have ended already.
     Over,
     /// This side cannot send on a unidirectional stream of the peer, and cannot receive on one of its own.
     WrongDirection,

@@ -35,8 +35,8 @@ pub enum Event {
     StreamsAvailable { unidirectional: bool },
     /// The peer has reset its sending part of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
-    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). This side's sending part was reset with the same code,
-    /// and `unsent` bytes of its queue were dropped.
+    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). In answer this side has reset its sending part of the
+    /// stream with the same code, and has dropped `unsent` bytes that were queued on it.
     StopSending {
         stream_id: u64,
         error_code: u64,
@@ -44,8 +44,8 @@ pub enum Event {
     },
     /// The stream's send queue has fallen to the low watermark, after it had reached the high one.
     StreamWritable { stream_id: u64 },
-    /// The sending part of the stream was reset, by this side or after STOP_SENDING, while a `StreamWritable` was due.
-    /// That event will not follow.
+    /// The sending part of the stream was reset, by this side or because of STOP_SENDING, while the application waited
+    /// for a `StreamWritable`. That event does not follow any more.
     StreamAbandoned { stream_id: u64 },
     /// The send queues have room again: those of all streams together are at the low watermark, and the datagram queue
     /// is at a quarter of its bound. Emitted after the streams were at the high watermark or the datagram queue was
@@ -67,8 +67,8 @@ pub enum Event {
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },
-    /// All events of a batch of datagrams, or of a timer, were delivered. Emitted only after
-    /// [`report_batches`](super::Connection::report_batches).
+    /// All events of a batch of datagrams, or of an expired timer, were delivered. Emitted only after
+    /// [`report_batches`](super::Connection::report_batches) was called.
     BatchHandled,
     /// The peer has acknowledged the PING with the identifier `uid`.
     PingAcknowledged { uid: u64 },
@@ -85,7 +85,7 @@ pub enum Event {
     /// Emitted only with [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
     SessionsAsked {
         question: u64,
-        /// The time at which the handshake continues without an answer.
+        /// The time at which the handshake continues if the application has not answered.
         deadline: Instant,
         tickets: Vec<Vec<u8>>,
         /// The identifier of the address validation token that the client has sent. `None` without
@@ -159,9 +159,8 @@ pub enum StreamEnd {
     Reset { error_code: u64 },
 }
 
-/// Received stream data in order, in the pieces in which it arrived.
-///
-/// Each piece keeps its whole receive buffer in memory, so it should be copied or dropped soon.
+/// Received stream data in order, in the pieces in which it arrived. Each piece keeps the whole receive buffer of its
+/// datagram in memory, so the pieces should be copied or dropped soon.
 #[derive(Debug, Clone, Default)]
 pub struct Chunks {
     pieces: Pieces,

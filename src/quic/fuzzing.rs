@@ -66,7 +66,8 @@ impl FirstPackets {
     }
 }
 
-/// The preferred address of a server at `remote`, if its client may migrate there.
+/// Returns the preferred address in the transport parameters of a server at `remote`, if a client may migrate to that
+/// address.
 pub fn preferred_address(parameters: &[u8], remote: SocketAddr) -> Option<SocketAddr> {
     let preferred = PeerParameters::read(parameters).preferred_for(remote)?;
     Some(preferred.address)

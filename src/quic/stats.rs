@@ -64,7 +64,7 @@ pub struct ConnectionStats {
     /// How often the path was found to carry smaller datagrams than before.
     pub black_holes_detected: u64,
     pub ecn: EcnCounters,
-    /// The number of key updates, by either side.
+    /// The number of key updates that this side and the peer have begun.
     pub key_updates: u64,
     /// The number of streams of which at least one direction has not ended.
     pub streams_open: usize,
@@ -147,13 +147,14 @@ pub struct EndpointStats {
     pub stateless_resets_sent: u64,
     /// Packets without a connection that were dropped, because too many were waiting.
     pub responses_dropped: u64,
-    /// Datagrams, or parts of datagrams, that were dropped because their client has migrated too often.
+    /// Received datagrams, or parts of datagrams, that were dropped because their client has migrated too often.
     pub moves_dropped: u64,
     /// First packets of unsupported versions that were answered with a Version Negotiation packet.
     pub versions_negotiated: u64,
-    /// Bytes that a server holds for its clients now.
+    /// The bytes that the process holds for the clients of its servers at present.
     pub held_bytes: u64,
-    /// How often a connection's credit was cut, because its address held more than its share of memory.
+    /// The number of times that a connection's credit for stream data was reduced, because its address held more than
+    /// its share of memory.
     pub credit_withheld: u64,
     /// Streams and connections that were ended to free memory, because the process exceeded its budget.
     pub streams_shed: u64,

@@ -49,7 +49,7 @@ pub struct ResetAt {
     pub stream_id: u64,
     pub code: u64,
     pub final_size: u64,
-    /// Bytes below this offset are delivered in spite of the reset.
+    /// The first `reliable_size` bytes of the stream are delivered in spite of the reset.
     pub reliable_size: u64,
 }
 

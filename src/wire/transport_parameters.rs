@@ -12,7 +12,7 @@ impl<'a> Parameters<'a> {
         Self(encoded)
     }
 
-    /// True if bytes are left. After the iteration they are a truncated parameter.
+    /// True if the input ends inside a parameter, so that bytes are left after the iteration.
     #[inline]
     pub fn is_cut_short(&self) -> bool {
         !self.0.is_empty()

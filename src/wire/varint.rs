@@ -13,7 +13,7 @@ pub const SIZE_MAX: usize = 8;
 
 /// The length of `value` in its shortest encoding, in bytes.
 ///
-/// Values above [`MAX`] have no encoding; callers check their values, or got them from a varint.
+/// Values above [`MAX`] have no encoding; callers check their values, or have decoded them from a varint.
 #[inline]
 pub const fn size(value: u64) -> usize {
     match value {

@@ -20,7 +20,7 @@ __all__ = ["AsyncFile"]
 
 
 class AsyncFile(Buffer, AsyncIOBase[bytes]):
-    """The common part of the binary files. Made by :func:`uringcore.aio.open`."""
+    """The base class of binary files. :func:`uringcore.aio.open` makes them."""
 
     _line_end = b"\n"
 
@@ -84,7 +84,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if whence == os.SEEK_CUR:
                 offset -= ahead
             if ahead and self._is_buffered and whence in (os.SEEK_SET, os.SEEK_CUR):
-                # If the target is inside the read-ahead bytes, no system call is needed.
+                # A target inside the bytes that were read ahead needs no system call.
                 end = os.lseek(self._fd, 0, os.SEEK_CUR)
                 back = end - offset if whence == os.SEEK_SET else -offset
                 if 0 <= back <= len(self._taken):
@@ -179,8 +179,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
                 finally:
                     self._end()
             except asyncio.CancelledError:
-                # This task was cancelled, perhaps by the end of `asyncio.run`, which waits for its tasks. So
-                # the file is closed now, unless an abandoned write still holds the lock.
+                # This task was cancelled, perhaps at the end of `asyncio.run`, which waits for its tasks. So
+                # the file is closed without further waits, unless an abandoned write still holds the lock.
                 if self._fd >= 0:
                     await self._wait_until_idle(self._ask())
                     self._close_blocking()
@@ -228,7 +228,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
     def _close_blocking(self) -> None:
         """Write buffered bytes and close the file, blocking the loop's thread; then release the lock."""
         try:
-            # While operations at offsets may still use the descriptor, it is left to the finaliser.
+            # While operations at offsets may still use the descriptor, the file is not closed here but by its
+            # finaliser.
             if self._fd >= 0 and not self._positional:
                 try:
                     self._write_out_blocking(only_ready=self._pollable)
@@ -270,7 +271,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         try:
             await operation.future
         except (asyncio.CancelledError, GeneratorExit):
-            # Nothing waits for the result: the descriptor is closed even if an error is returned.
+            # Nothing waits for the result of this close. The descriptor is closed even if an error is
+            # returned.
             operation.abandon(lambda result, error: None)
             raise
 
@@ -280,8 +282,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             return
         if self.closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
-        # If an abandoned write has not ended, it is unknown which bytes it has written. They must not be
-        # written twice, so the buffer is dropped.
+        # If an abandoned write has not ended, it is unknown how many bytes it has written. The buffer is
+        # dropped, because bytes must not be written twice.
         try:
             if not self._busy:
                 self._write_out_blocking()

@@ -128,7 +128,8 @@ class AsyncBufferedIOBase(AsyncFile):
             try:
                 await self._write_out()
             except OSError:
-                # The write fails, so the caller still has this data, and it must not be written later.
+                # The write has failed, so the caller still has this data. The data is dropped, because it
+                # must not be written later.
                 self._out.clear()
                 self._unwritten = 0
                 raise

@@ -1,8 +1,8 @@
 """An open descriptor: single operations on it, and its position.
 
-``_taken`` holds bytes that were read from the descriptor and not returned yet, from ``_at`` on; every
-read returns them first. Sequential reads and writes use the descriptor's own position, so it is
-correct for others that share it (a child process, a duplicate). ``_binary_file`` implements a file's methods.
+``_taken`` holds bytes that were read from the descriptor. Those from ``_at`` on were not returned yet, and
+every read returns them first. Sequential reads and writes use the descriptor's own position, so processes and
+duplicates that share the descriptor find the right position. ``_binary_file`` implements a file's methods.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Descriptor(OrderedOperations):
             raise
 
     def _abandon(self, operation: Operation[Any], late: Callable[[Any], None] | None) -> None:
-        """Stop waiting for an operation. The lock is held until the operation ends and ``late`` has its
-        result."""
+        """Stop waiting for an operation whose task was cancelled. The lock is held until the operation has
+        ended and ``late`` has got its result."""
         self._busy += 1
 
         def over(result: Any, error: BaseException | None) -> None:

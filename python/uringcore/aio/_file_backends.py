@@ -63,7 +63,7 @@ class Opened(NamedTuple):
     mode: int
     """``st_mode``."""
     taken: bytes = b""
-    """Bytes that have already been read from it."""
+    """Bytes that were already read from the descriptor."""
 
 
 class Files:
@@ -136,7 +136,7 @@ class RingFiles(Files):
     moves_position = False
     waits_in_threads = False
     loop: UringEventLoop
-    # The number of opens that block a kernel thread until the other end of a FIFO is opened.
+    # The number of opens that block one of the kernel's threads, until the other end of a FIFO is opened.
     _blocking = 0
 
     async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
@@ -144,8 +144,8 @@ class RingFiles(Files):
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
             if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
-                # Another process has a lease on the file. A blocking open waits until it has released the
-                # lease.
+                # Another process has a lease on the file. A blocking open waits until that process has
+                # released its lease.
                 return await self._open(path, flags, mode, wait=True)
             # ENXIO means that a FIFO has no reader: without `wait` the ring opens a file without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
@@ -190,7 +190,8 @@ class RingFiles(Files):
                 return await self._look_for_writer(fd, seen)
             await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
             if blocking.done() and blocking.exception() is not None:
-                # The FIFO's name was removed, so only a process that has opened it already can be the writer.
+                # The FIFO's name was removed, so no new process can open it. Only a process that has opened
+                # it already can be the writer.
                 return await self._look_for_writer(fd, seen)
         finally:
             self.loop.remove_reader(fd)

@@ -26,7 +26,8 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
 
     _taken: AnyStr
     _at: int
-    # The string that ends every line of this file; None if several strings do, and `_collect` finds them.
+    # The string that ends every line of this file. None if lines may end in different ways; `_collect` then
+    # finds the ends.
     _line_end: AnyStr | None
 
     def _below(self) -> Buffer:
@@ -44,7 +45,8 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
         return False
 
     async def _collect(self, limit: int, line: bool) -> AnyStr:
-        """Read up to ``limit``, the end of the file or the end of a line; negative for no limit."""
+        """Read up to ``limit`` bytes or characters (negative: no limit), to the end of the file, or to the
+        end of a line if ``line`` is true."""
         raise NotImplementedError
 
     # Properties that need no operation ------------------------------------------------------------
@@ -115,7 +117,7 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
         mark = self._line_end
         if mark and not self._busy and (size is None or size == -1):
             at = self._at
-            # No check for a closed file is needed here: it has no read-ahead bytes.
+            # A closed file has no bytes that were read ahead, so no check for a closed file is needed.
             end = self._taken.find(mark, at) + 1
             if end:
                 self._at = end
@@ -164,7 +166,7 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
         raise NotImplementedError
 
     async def writelines(self, lines: Iterable[Any], /) -> None:
-        """Write each of ``lines``; no line ends are added. Errors as :meth:`write`."""
+        """Write each of ``lines``, without adding line ends. Raises the errors of :meth:`write`."""
         self._check_open()
         for line in lines:
             await self.write(line)
@@ -245,7 +247,7 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
         while piece:
             below._check_open()
             count = await below._at_offset(below._files.write(below._fd, piece, offset))
-            # This copies the rest, which is rare: writes to files are short only after errors.
+            # The remaining bytes are copied, which is rare: writes to files are short only after errors.
             piece = piece[count:]
             offset += count
         return size

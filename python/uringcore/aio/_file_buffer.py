@@ -129,7 +129,8 @@ class Buffer(Descriptor):
         if position is None or length <= position:
             rest = _UNKNOWN_PIECE_BYTES
         else:
-            # One byte more than the rest of the file, so that one read returns the data and shows the end.
+            # One byte more than the file still has, so that one read returns the data and finds the end of
+            # the file.
             rest = length - position + 1
         return rest if size < 0 else min(size, max(rest, _PIECE_MIN_BYTES))
 

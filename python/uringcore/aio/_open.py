@@ -97,7 +97,7 @@ def open(  # noqa: A001
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[AsyncTextIOWrapper]: ...
-# This overload is for `buffering=0`, with which `open` returns another type.
+# The overload for `buffering=0`, with which `open` returns another type.
 @overload
 def open(  # type: ignore[overload-overlap]  # noqa: A001
     file: AnyPath,
@@ -198,7 +198,8 @@ def open(  # noqa: A001 - the name is the point
 
     async def make() -> AnyFile:
         is_number = isinstance(file, int)
-        # The built-in calls its opener only for paths, so a descriptor is checked by a path that names it.
+        # The built-in `open` calls its opener only for paths. So a descriptor is passed as a path that names
+        # it.
         path: Any = f"/dev/fd/{file!r}" if is_number else file
         flags = check(path, mode, buffering, *text, closefd or is_number)
         name: Any = file if is_number else os.fspath(path)
@@ -237,7 +238,8 @@ async def _open(files: Files, file: int | str | bytes, flags: int, opener: Opene
 
 
 class _WouldOpenError(Exception):
-    """Ends a call of the built-in ``open`` that has accepted its arguments."""
+    """Raised to leave a call of the built-in ``open`` that has accepted its arguments, before it opens the
+    file."""
 
 
 def check(
@@ -299,7 +301,7 @@ def make_file(
 
 
 def _raw_mode(mode: str) -> str:
-    """The mode as ``io.FileIO.mode`` spells it."""
+    """Returns the mode in the spelling of ``io.FileIO.mode``."""
     action = next(letter for letter in mode if letter in "rwax")
     if "+" not in mode:
         return f"{action}b"

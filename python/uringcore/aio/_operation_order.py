@@ -51,7 +51,8 @@ class OrderedOperations:
             raise
 
     def _end(self) -> None:
-        """Release the lock for one holder. After the last one the next task in the queue gets it."""
+        """Release the lock for one holder. When no holder is left, the next task in the queue gets the
+        lock."""
         self._busy -= 1
         while not self._busy and self._queue:
             grant = self._queue.popleft()

@@ -19,7 +19,7 @@ Late = Callable[[Any, BaseException | None], None]
 
 
 class Operation(Protocol[T]):
-    """The members of both kinds of operation."""
+    """The interface of an operation, whether it runs on the ring or in a thread."""
 
     @property
     def future(self) -> asyncio.Future[T]:
@@ -46,7 +46,7 @@ class ThreadOperation(Generic[T]):
         inner.add_done_callback(self._done)
 
     def abandon(self, late: Late) -> None:
-        """Like :meth:`Operation.abandon`."""
+        """Stop waiting, as :meth:`Operation.abandon` does."""
         if self._inner.done():
             late(*_outcome(self._inner))
         else:

@@ -75,7 +75,7 @@ class AsyncFileIO(AsyncFile):
             self._end()
 
     async def writelines(self, lines: Iterable[Any], /) -> None:
-        """Write each of ``lines``, all of it. Errors as :meth:`write`."""
+        """Write each of ``lines`` completely. Raises the errors of :meth:`write`."""
         self._check_open()
         for line in lines:
             rest = as_bytes(line)

@@ -42,7 +42,7 @@ class AsyncSpooledTemporaryFile:
         self._file: Any = None
         self._rolling = asyncio.Lock()
 
-    # The mode decides at run time whether these are bytes or text.
+    # The mode of the file, which is known only at run time, decides between bytes and text.
     read: Callable[..., Coroutine[Any, Any, Any]] = _method("read", object)
     readline: Callable[..., Coroutine[Any, Any, Any]] = _method("readline", object)
     readlines: Callable[..., Coroutine[Any, Any, list[Any]]] = _method("readlines", list)
@@ -81,7 +81,7 @@ class AsyncSpooledTemporaryFile:
         return None if self._file is None else self._file.name
 
     async def fileno(self) -> int:
-        """The descriptor. From this call on there is one."""
+        """Return the descriptor. If the file is still in memory, it moves to disk first."""
         await self.rollover()
         number: int = self._file.fileno()
         return number
@@ -153,7 +153,7 @@ class AsyncTemporaryDirectory:
         return self._directory.name
 
     async def cleanup(self) -> None:
-        """Remove the directory with all that is in it."""
+        """Remove the directory with everything in it."""
         await finish(self._files.call(self._directory.cleanup))
 
     async def close(self) -> None:

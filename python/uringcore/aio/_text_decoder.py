@@ -96,7 +96,8 @@ class TextReader(AsyncIOBase[str]):
             rest: str = self._taken[self._at :] + self._get_decoder().decode(data, True)
             self._forget_text()
             return rest
-        # `text` must be the only reference to the string, so that CPython appends to it in place.
+        # `text` must be the only reference to the string: then CPython appends to it in place instead of
+        # copying it.
         text, self._taken = self._taken, ""
         start = searched = self._at
         more: str | None = ""
@@ -133,7 +134,7 @@ class TextReader(AsyncIOBase[str]):
         return text if data or text else None
 
     def _find_end(self, text: str, start: int, searched: int, limit: int, line: bool) -> int:
-        """Returns the end of the result that starts at ``start``; -1 if it has not been decoded yet."""
+        """Return the end of the result that begins at ``start``. -1 if more text has to be decoded first."""
         if not line:
             return start + limit if len(text) - start >= limit else -1
         if len(text) == start:

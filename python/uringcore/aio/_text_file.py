@@ -47,9 +47,10 @@ class AsyncTextIOWrapper(TextReader):
         super().__init__(buffer, encoding, errors, newline)
         self._mode = mode
         self.line_buffering: Final = line_buffering
-        """True if the end of a line flushes."""
+        """True if a write that contains the end of a line also flushes."""
         self.write_through: Final = write_through
-        """The given value; text is never buffered above the binary file."""
+        """The value that the program has passed. It has no effect, because text is never buffered above the
+        binary file."""
         self._write_newline = newline if newline in ("\r", "\r\n") else None
         self._encoder: Any = None
         if buffer._writable and buffer._has_position():
@@ -66,7 +67,7 @@ class AsyncTextIOWrapper(TextReader):
 
     @property
     def newlines(self) -> str | tuple[str, ...] | None:
-        """The line ends found so far, if line ends are recognised."""
+        """The kinds of line ends found so far, if line ends are translated."""
         return getattr(self._decoder, "newlines", None)
 
     @property

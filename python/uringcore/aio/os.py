@@ -234,7 +234,7 @@ async def link(
     loop: Loop = None,
     executor: Pool = None,
 ) -> None:
-    """``os.link``."""
+    """Creates a hard link, as ``os.link``."""
     # Before CPython 3.14 `os.link` without directories calls link(2), which does not follow links on Linux,
     # and ignores `follow_symlinks`.
     follows = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None

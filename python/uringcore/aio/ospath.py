@@ -70,7 +70,7 @@ async def lstat(
 
 
 async def _mode(path: PathOrFd, loop: Loop, executor: Pool, follow_symlinks: bool = True) -> int:
-    """``st_mode``; 0 if there is nothing at ``path``, or ``path`` is no possible name."""
+    """Returns ``st_mode``; 0 if nothing exists at ``path``, or if ``path`` cannot be a file's name."""
     try:
         found = await stat(path, follow_symlinks=follow_symlinks, loop=loop, executor=executor)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Temporary files and directories, with the names of ``aiofiles.tempfile``.
 
-The standard library creates them, and removes directories, in a thread: it chooses the folder and a
-free name. The file objects are those of :func:`uringcore.aio.open`.
+The standard library creates them, and removes directories, in a thread: it also chooses the folder and an
+unused name. The file objects are those of :func:`uringcore.aio.open`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def TemporaryFile(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[Any]:
-    """Create a file without a name that exists until it is closed, as ``tempfile.TemporaryFile``."""
+    """Create a file without a name, which disappears when it is closed, as ``tempfile.TemporaryFile``
+    does."""
 
     def make_unnamed() -> int:
         with tempfile.TemporaryFile(buffering=0, suffix=suffix, prefix=prefix, dir=dir) as file:
@@ -137,7 +138,8 @@ def TemporaryDirectory(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[Any]:
-    """Create a directory that is removed with its content; ``async with ... as`` yields its name."""
+    """Create a directory that is removed with its content at the end of ``async with``, which yields its
+    name."""
 
     async def make() -> AsyncTemporaryDirectory:
         files = files_of(loop, executor)

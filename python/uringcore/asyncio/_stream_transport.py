@@ -27,7 +27,7 @@ class _Connection(Protocol):
 
 
 class QuicStreamAdapter(asyncio.Transport):
-    """One stream as an asyncio transport, for its ``StreamReader`` and ``StreamWriter``."""
+    """A QUIC stream as an asyncio transport, for the stream's ``StreamReader`` and ``StreamWriter``."""
 
     def __init__(self, protocol: _Connection, stream_id: int) -> None:
         super().__init__({"stream_id": stream_id})
@@ -43,7 +43,7 @@ class QuicStreamAdapter(asyncio.Transport):
     # asyncio.Transport --------------------------------------------------------------------------
 
     def can_write_eof(self) -> bool:
-        """True if this side sends on the stream."""
+        """True if this side can send on the stream."""
         return self.protocol._quic._stream_can_send(self.stream_id)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -72,7 +72,7 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def close(self) -> None:
-        """Ends the sending direction. The peer's data can be read until its end."""
+        """Ends the sending direction. The peer's data can still be read to its end."""
         if self.can_write_eof():
             self.write_eof()
         else:
@@ -82,7 +82,8 @@ class QuicStreamAdapter(asyncio.Transport):
         """Resets the sending direction and stops the receiving one, with error code 0."""
         quic = self.protocol._quic
         self._closing = True
-        # This raises an exception if the peer has ended the direction and its event was not handled yet.
+        # This raises an exception if the peer has ended the direction, while the event of that is not handled
+        # yet.
         if self.writing:
             with contextlib.suppress(ConnectionResetError):
                 quic.reset_stream(self.stream_id, 0)
@@ -151,7 +152,7 @@ class QuicStreamAdapter(asyncio.Transport):
             self.write_finished()
 
     def close_waiter(self) -> asyncio.Future[None]:
-        """A future that is done when the sending side has ended."""
+        """Returns a future that is done when the sending side has ended."""
         if self._close_waiter is None:
             self._close_waiter = self.protocol._loop.create_future()
             if not self.writing:
@@ -164,7 +165,7 @@ class QuicStreamAdapter(asyncio.Transport):
 
 
 class StreamFlow:
-    """The part of a protocol that ``StreamWriter`` uses."""
+    """The methods of a protocol that ``StreamWriter`` calls."""
 
     def __init__(self, adapter: QuicStreamAdapter) -> None:
         self._adapter = adapter

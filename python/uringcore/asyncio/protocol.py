@@ -49,7 +49,7 @@ class _Life(ConnectionLife):
 
     def __init__(self, quic: QuicConnection, protocol: QuicConnectionProtocol) -> None:
         super().__init__(quic)
-        # This reference makes a cycle. It is removed when the connection ends, because nothing is sent
+        # This reference forms a cycle. It is removed when the connection ends, because nothing is sent
         # afterwards.
         self._protocol: QuicConnectionProtocol | None = protocol
 
@@ -63,7 +63,8 @@ class _Life(ConnectionLife):
 
 
 class QuicConnectionProtocol(asyncio.DatagramProtocol):
-    """One connection. Override :meth:`quic_event_received` to handle its events."""
+    """The protocol of one QUIC connection. Override :meth:`quic_event_received` to handle the connection's
+    events."""
 
     # aioquic's hooks.
     _connection_id_issued_handler: QuicConnectionIdHandler = staticmethod(lambda c: None)
@@ -184,7 +185,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         the write. Raises ``ValueError`` for another urgency, or a receive-only stream.
         """
         self._quic.set_stream_priority(stream_id, urgency, incremental)
-        # If the first packets wait for the program's data, setting a priority does not send them.
+        # A priority alone does not send first packets that wait for the program's data.
         if self._first_flight is None:
             self.transmit()
 
@@ -265,7 +266,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             sockets = transport if isinstance(transport, QuicTransport) else None
             self._life.opened(sockets, None if isinstance(self._loop, LoopCore) else flush)
         else:
-            # The transport is a UDP transport of the program, so Python code moves the connection's packets.
+            # The transport is the program's own UDP transport, whose datagrams pass through Python code.
             is_connected = transport.get_extra_info("peername") is not None
             driver = ForeignDriver(self._loop, OwnConnection(self._quic, is_connected))
             driver.connection_made(transport)
@@ -299,8 +300,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if isinstance(event, events.StreamDataReceived):
             adapter = self._streams.get(event.stream_id)
             if adapter is None:
-                # Without a handler nothing would refer to the writer, and a StreamWriter that is
-                # garbage-collected ends its stream.
+                # Without a handler nothing would reference the writer, and a StreamWriter that is
+                # garbage-collected ends its stream. So no writer is made.
                 if self._stream_handler is None:
                     return
                 reader, writer = self._create_stream(event.stream_id)
@@ -364,7 +365,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
                 self._report("Exception in quic_event_received", exc)
         if self._life.is_closed:
-            # This ends the reference cycle of the connection and this object.
+            # This breaks the reference cycle between the connection and this object.
             self._quic._set_receiver(None)
             self._quic._set_on_batch(None)
             self._streams.clear()
@@ -382,7 +383,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._report("Exception in transmit", exc)
 
     def _begin(self) -> None:
-        """Sends the first packets, if they are held, because the caller is about to wait for the peer."""
+        """Sends first packets that are held back, because the caller is about to wait for the peer."""
         if self._first_flight is not None:
             self.transmit()
 
@@ -438,7 +439,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         adapter = QuicStreamAdapter(self, stream_id)
         self._streams[stream_id] = adapter
         reader = asyncio.StreamReader(limit=_READER_LIMIT, loop=self._loop)
-        # StreamReader pauses this transport above twice its limit and resumes it at the limit.
+        # StreamReader pauses this transport when it holds twice its limit, and resumes it at the limit.
         reader.set_transport(adapter)
         if not self._quic._stream_can_receive(stream_id):
             reader.feed_eof()

@@ -90,7 +90,8 @@ class QuicServer(asyncio.DatagramProtocol):
 
     @property
     def _transport(self) -> QuicTransport | None:
-        """aioquic's name for it; ``None`` without a transport, as in aioquic."""
+        """The endpoint's transport, under aioquic's private name. ``None`` before it is made, as in
+        aioquic."""
         return self._endpoint_transport
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -126,7 +127,8 @@ class QuicServer(asyncio.DatagramProtocol):
         self.transport.close_connections(error_code, reason_phrase)
 
     def stop_accepting(self) -> None:
-        """Refuses new connections, as :meth:`close`, but keeps the socket open after the last one."""
+        """Refuses new connections as :meth:`close` does, but keeps the socket open after the last connection
+        has ended."""
         self.transport.stop_accepting()
 
     async def wait_closed(self, timeout: float | None = None) -> None:

@@ -138,7 +138,7 @@ class WebTransportSession:
 
     @property
     def is_draining(self) -> bool:
-        """True if either side has requested the end of the session."""
+        """True if this side or the peer has asked for the end of the session."""
         return self._drains or self.session.is_draining
 
     @property
@@ -262,7 +262,7 @@ class WebTransportSession:
         return 0 if outbox is None else outbox.sent
 
     def tx_event_ring_fill(self) -> float:
-        """Returns 0, because there is no such ring."""
+        """Returns 0, because this implementation has no such ring."""
         return 0.0
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
@@ -316,7 +316,7 @@ class WebTransportSession:
         return self._datagrams_drained
 
     def drain(self) -> None:
-        """Requests the peer to end the session soon."""
+        """Asks the peer to end the session soon."""
         self._drains = True
         self.session.drain()
 
@@ -337,14 +337,15 @@ class WebTransportSession:
     async def aclose(
         self, error_code: int = 0, reason: bytes = b"", *, timeout: float = 2.0
     ) -> None:
-        """Closes the session. A client waits for the end of its connection, ``timeout`` seconds at most."""
+        """Closes the session. A client also waits for the end of its connection, for at most ``timeout``
+        seconds."""
         self.close(error_code, reason)
         if self.is_client:
             with contextlib.suppress(TimeoutError):
                 await within(timeout, self.session.wait_closed())
 
     async def detach(self) -> None:
-        """Does nothing: an ended session holds no resources."""
+        """Does nothing, because a session that has ended holds no resources."""
 
     async def _next_of(self, stream: ReceiveStream) -> WebTransportEvent | None:
         try:
@@ -411,7 +412,7 @@ class WebTransportServer:
         await self.server.wait_closed()
 
     async def aclose(self) -> None:
-        """Closes all sessions and the socket, and waits until they are closed."""
+        """Closes all sessions and the socket. Waits until they are closed."""
         self.close()
         await self.wait_closed()
 

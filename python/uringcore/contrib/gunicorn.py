@@ -44,14 +44,14 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     CONFIG_KWARGS: ClassVar[dict[str, Any]] = {}
     """Keyword arguments of :class:`~uringcore.server.Config`, e.g. ``{"http3": False}``."""
 
-    # The UDP ports that all workers share. In the arbiter it also has the place of each worker.
+    # The UDP ports that all workers share. The arbiter's copy also knows which worker has which place.
     _ports: ClassVar[Ports]
     _keeper: ClassVar[Config]
-    """The configuration of the first worker, whose sessions serve all workers."""
+    """The configuration of the first worker. Its session store serves all workers."""
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Called in the arbiter, before it forks."""
+        """Called in the arbiter, before it forks the worker."""
         super().__init__(*args, **options)
         for name, log in (("error", self.log.error_log), ("access", self.log.access_log)):
             target = logging.getLogger(f"uvicorn.{name}")
@@ -60,7 +60,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             target.propagate = False
         try:
             self._config = Config(**self._options())
-            # A worker that SIGTTIN adds later gets an equal share in addition.
+            # A worker that SIGTTIN adds later gets a share of the same size.
             self._config.share_memory(self.cfg.workers)
         except StartupError as exc:
             raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
@@ -146,13 +146,14 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return [given.sock for given in self.sockets]
 
     def has_ended(self) -> bool:
-        """True in the arbiter once it has waited for the worker."""
+        """True in the arbiter after it has reaped the worker."""
         # `pid` is a string until the worker is started. Compared by identity, because a later worker may have
         # the process ID of an ended one.
         return isinstance(self.pid, int) and Arbiter.WORKERS.get(self.pid) is not self
 
     def init_signals(self) -> None:
-        """Works as in uvicorn's worker: the server sets its handlers; other signals get their defaults."""
+        """Does what uvicorn's worker does: signals get their default handlers, and the server sets those that
+        it needs."""
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, self.handle_usr1)
@@ -168,8 +169,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except StartupError as exc:
             self.log.error(str(exc))
         except KeyboardInterrupt:
-            # The exception ends here, because the frames below are those of the arbiter, of which a worker
-            # has a copy.
+            # The exception is not passed on: the frames below are copies of the arbiter's, which must not run
+            # in a worker.
             self.log.info("Interrupted before start-up was complete")
         finally:
             if self.places:
@@ -182,7 +183,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     # The methods of a worker slot, which the server calls
 
     def serving(self, server: Server) -> None:
-        """Makes the worker's places accept new clients."""
+        """Marks the worker's places on its ports as accepting new clients."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=True)
         if self.cfg.reload:
@@ -194,12 +195,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._server.handle_exit(signal.SIGTERM, None)
 
     def ending(self) -> None:
-        """Makes the worker's places accept no new clients."""
+        """Marks the worker's places on its ports as accepting no new clients."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=False)
 
     def used_up(self) -> bool:
-        """Returns False: the arbiter starts another worker when this one has ended."""
+        """Always False, because the arbiter starts another worker when this one has ended."""
         return False
 
     async def _callback_notify(self) -> None:

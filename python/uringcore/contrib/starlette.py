@@ -53,7 +53,7 @@ class WebTransport:
         """ASGI's function, an alternative to :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
         self.send = send
         self.request: SessionRequest = scope["extensions"]["uringcore.webtransport"]["request"]
-        """The request, and the methods that answer it."""
+        """The client's request, with the methods that answer it."""
 
     @property
     def app(self) -> Any:

@@ -96,7 +96,7 @@ class H0Connection:
         self._headers_received.pop(stream_id, None)
 
     def _read_request(self, stream_id: int, data: bytes, ended: bool) -> Headers | None:
-        """Returns the request as fields, or None while it is incomplete or if it is invalid."""
+        """Returns the request as header fields. None if the request is incomplete or invalid."""
         line = self._incomplete.pop(stream_id, b"") + data
         if len(line) > REQUEST_SIZE_MAX:
             self._quic.close(_GENERAL_PROTOCOL_ERROR, None, "the HTTP/0.9 request is too long")

@@ -75,14 +75,15 @@ class H3Stream:
         return self.receiving_ended and self.sending_ended and not self.blocked
 
     def finish_sending(self) -> None:
-        """Ends our direction. Raises ``FrameUnexpected`` the second time."""
+        """Marks this side's direction of the stream as ended. Raises ``FrameUnexpected`` if it has ended
+        before."""
         if self.sending_ended:
             raise FrameUnexpected("stream was already ended")
         self.sending_ended = True
 
 
 def encode_frame(frame_type: int, frame_data: bytes) -> bytes:
-    """Returns a frame: its type, its length, its payload (RFC 9114 section 7.1)."""
+    """Encodes a frame: its type, its length and its payload (RFC 9114 section 7.1)."""
     buf = Buffer(capacity=2 * UINT_VAR_MAX_SIZE + len(frame_data))
     buf.push_uint_var(frame_type)
     buf.push_uint_var(len(frame_data))

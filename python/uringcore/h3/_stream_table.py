@@ -50,7 +50,8 @@ class LiveStream(H3Stream):
 
     @property
     def headers_send_state(self) -> HeadersState:
-        """The progress of the message that this side sends."""
+        """The state of the message that this side sends: before its header section, after it, or after its
+        trailers."""
         return self._state_of("headers_send_state", 2)
 
     @headers_send_state.setter
@@ -72,7 +73,7 @@ class LiveStream(H3Stream):
 
     @property
     def sending_ended(self) -> bool:
-        """True once this side has ended its direction of the stream."""
+        """True after this side has ended its direction of the stream."""
         return self._has_ended("sending_ended", 3)
 
     @sending_ended.setter

@@ -163,7 +163,7 @@ logger: logging.Logger = logging.getLogger("http3")
 
 H3_ALPN = ["h3"]
 
-# Bytes with a meaning in field names and values.
+# Bytes that have a special meaning in field names and values.
 NUL = 0x00
 HTAB = 0x09
 LF = 0x0A
@@ -247,7 +247,7 @@ class H3Connection(H3ConnectionCore):
 
     def _validate_settings(self, settings: dict[int, int]) -> None:
         """Checks the values of the peer's SETTINGS, and may change them; raises ``SettingsError``."""
-        # These settings have the values 0 and 1 only (RFC 8441 section 3, RFC 9297 section 2.1.1).
+        # These settings may only have the values 0 and 1 (RFC 8441 section 3, RFC 9297 section 2.1.1).
         for flag in _FLAGS:
             if settings.get(flag, 0) not in (0, 1):
                 raise SettingsError(f"setting 0x{flag:x} must be 0 or 1, not {settings[flag]}")
@@ -320,7 +320,7 @@ class H3Connection(H3ConnectionCore):
             self._quic._http = weakref.ref(self)
 
     def _qpack_streams(self) -> tuple[int, int]:
-        """Returns the QPACK streams; opens them if the subclass has not."""
+        """Returns the two QPACK streams. Opens them if the subclass has not done so."""
         if self._local_encoder_stream_id is None:
             self._local_encoder_stream_id = self._create_uni_stream(StreamType.QPACK_ENCODER)
         if self._local_decoder_stream_id is None:

@@ -1,4 +1,5 @@
-"""Misuse of an HTTP/3 connection by its user. A peer's errors close the connection instead."""
+"""The exceptions for wrong calls of an HTTP/3 connection's methods. Errors of the peer close the connection
+instead."""
 
 from __future__ import annotations
 

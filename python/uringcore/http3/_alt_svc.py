@@ -40,7 +40,7 @@ _AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\]):(?P<port
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
 ALTERNATIVES_MAX = 8
-"""Alternatives of one origin; those that it prefers least are ignored."""
+"""The alternatives of one origin, the preferred ones first. Further ones are ignored."""
 # A list's elements may be empty (RFC 9110 section 5.6.1.2).
 _EMPTY = " \t,"
 _PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
@@ -48,12 +48,13 @@ _PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
 
 @dataclass(frozen=True)
 class Alternative:
-    """One place where an origin is served over HTTP/3. An empty ``host`` means the origin's host."""
+    """A host and port at which an origin is served over HTTP/3. An empty ``host`` means the origin's own
+    host."""
 
     host: str
     port: int
     max_age: float = MAX_AGE
-    """Seconds for which it is valid."""
+    """The number of seconds for which the alternative is valid."""
     persist: bool = False
     """True if it stays valid after a change of networks (RFC 7838 section 3.1)."""
 
@@ -177,7 +178,7 @@ class AlternativeCache:
     # Alternatives that did not answer
 
     def broke(self, origin: Origin, alternative: Alternative) -> None:
-        """Records that ``alternative`` did not answer: it is not used for a while."""
+        """Records that ``alternative`` did not answer, so that it is not used for a while."""
         key = _broken_key(origin, alternative)
         broken = self._broken.pop(key, None)
         if broken is None:
@@ -195,7 +196,7 @@ class AlternativeCache:
         self._broken.pop(_broken_key(origin, alternative), None)
 
     def is_broken(self, origin: Origin, alternative: Alternative) -> bool:
-        """True if it is not to be used now."""
+        """True if the alternative must not be used at present, because it did not answer."""
         broken = self._broken.get(_broken_key(origin, alternative))
         return broken is not None and broken.until > self._clock()
 

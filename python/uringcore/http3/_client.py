@@ -229,7 +229,7 @@ class Client(Methods):
             if isinstance(exc, ReadTimeoutError) or (
                 isinstance(exc, RequestResetError) and exc.retryable
             ):
-                # The server may be dead, or it rejects requests, so the connection gets no more of them.
+                # The server may be dead, or it rejects requests. So the connection gets no further requests.
                 connection.retire()
             pool.release(connection)
             if isinstance(exc, ConnectionLostError) and not connection.protocol.is_established:
@@ -320,7 +320,7 @@ class Client(Methods):
 
 
 def _checked_base(url: str) -> str:
-    """Checks ``base_url``. Returns it with a slash at its end, to which paths are appended."""
+    """Checks ``base_url``, and returns it with a slash at its end, so that paths can be appended."""
     parse_url(url)
     if "?" in url or "#" in url:
         raise URLError(f"base_url: {url!r} has a query or a fragment")
@@ -363,7 +363,7 @@ async def _watched(
 
 
 def pooled_configuration(cafile: str | None = None, verify: bool = True) -> QuicConfiguration:
-    """The default configuration of connections that are kept."""
+    """Makes the default configuration of a client's connections, which are kept for several requests."""
     configuration = client_configuration(cafile, verify)
     configuration.keep_alive = KEEP_ALIVE
     return configuration

@@ -12,18 +12,20 @@ class Timeouts:
     """Seconds that each phase may take, under httpx's names; ``None`` sets no limit."""
 
     connect: float | None = 5.0
-    """From the look-up of the name to the end of the handshake:
+    """Seconds from the look-up of the server's name to the end of the handshake. Above it:
     :class:`~uringcore.http3.ConnectTimeoutError`."""
 
     read: float | None = 5.0
-    """Until the response's header section, from the end of the request on, and for each further part:
-    :class:`~uringcore.http3.ReadTimeoutError`."""
+    """Seconds from the end of the request to the response's header section, and then between two parts of the
+    body. Above it: :class:`~uringcore.http3.ReadTimeoutError`."""
 
     write: float | None = 5.0
-    """For the server to read more of the body: :class:`~uringcore.http3.WriteTimeoutError`."""
+    """Seconds that a request's body may wait until the server reads more of it. Above it:
+    :class:`~uringcore.http3.WriteTimeoutError`."""
 
     pool: float | None = 5.0
-    """For a free stream, while all are in use: :class:`~uringcore.http3.PoolTimeoutError`."""
+    """Seconds that a request may wait for a free stream while all are in use. Above it:
+    :class:`~uringcore.http3.PoolTimeoutError`."""
 
 
 NO_TIMEOUTS = Timeouts(connect=None, read=None, write=None, pool=None)

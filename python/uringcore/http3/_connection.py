@@ -48,7 +48,7 @@ __all__ = ["HTTP3ClientProtocol"]
 
 
 class HTTP3ClientProtocol(QuicConnectionProtocol):
-    """The client's side of one HTTP/3 connection."""
+    """The protocol of one HTTP/3 connection on the client's side."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,7 +59,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self.lost: QuicConnectionError | None = None
         """The exception that ended the connection."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when the handshake is complete, the server goes away, or the connection ends."""
+        """Called when the handshake is complete, when the server sends GOAWAY, and when the connection
+        ends."""
 
     @property
     def is_established(self) -> bool:
@@ -235,7 +236,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             await self.drain(stream_id)
             return
         drained = asyncio.ensure_future(self.drain(stream_id))
-        # If the wait is cancelled, nothing reads the result of `drained`, which the loop would report.
+        # If the wait is cancelled, nothing reads the exception of `drained`, and the loop would report it. So
+        # it is read here.
         drained.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not drained.done():

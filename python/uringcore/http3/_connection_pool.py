@@ -72,7 +72,7 @@ class ConnectionPool:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are neither connections nor waiting requests."""
+        """True if the pool has no connections and no waiting requests."""
         return not self.connections and not self._waiting
 
     @property
@@ -132,14 +132,15 @@ class ConnectionPool:
         self._settle_after(connection)
 
     def died(self, connection: PooledConnection) -> None:
-        """Retires a silent connection, and closes idle ones: their server may be dead as well."""
+        """Called when a connection's server does not answer. Retires the connection, and closes idle ones,
+        whose server may be dead as well."""
         connection.retire()
         for other in list(self.connections):
             if other.idle_timer is not None:
                 other.close()
 
     def settle(self) -> None:
-        """Assigns free streams to waiting requests, and opens connections for the rest."""
+        """Assigns free streams to waiting requests. Opens connections for the requests that remain."""
         self._waiting = [waiter for waiter in self._waiting if not waiter.future.done()]
         for waiter in list(self._waiting):
             connection = self.free(safe=waiter.safe)
@@ -182,8 +183,8 @@ class ConnectionPool:
         return not full and len(self._waiting) > making * self._limits.streams_per_connection
 
     def _rest(self, connection: PooledConnection) -> None:
-        """Keeps a connection without requests for ``Limits.idle_timeout``, or closes it if it accepts no
-        more."""
+        """Keeps a connection that has no requests for ``Limits.idle_timeout``. Closes it if it accepts no
+        more requests."""
         if connection.streams or connection.is_connecting or connection.is_over:
             return
         if not connection.takes(safe=False):

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class HTTP3Error(PickledWithFields, Exception):
-    """A request got no complete response."""
+    """The base class: a request got no complete response."""
 
     @property
     def retryable(self) -> bool:
@@ -61,7 +61,7 @@ class RequestNotProcessedError(RequestFailedError):
 
     @property
     def retryable(self) -> bool:
-        """True."""
+        """Always true: the server has not processed the request."""
         return True
 
 

@@ -31,7 +31,7 @@ section 15.2), such as 103 (Early Hints)."""
 
 
 class _Connection(Protocol):
-    """The part of a connection that an exchange uses."""
+    """The interface of the connection that an exchange belongs to."""
 
     def pause_stream(self, stream_id: int) -> None: ...
     def resume_stream(self, stream_id: int) -> None: ...
@@ -96,7 +96,7 @@ class Exchange:
                 self._interim_error = exc
 
     def handle_data(self, data: bytes, *, ended: bool) -> None:
-        """A part of the body."""
+        """Handles a part of the response's body."""
         if data:
             self._body.append(data)
             self._body_bytes += len(data)
@@ -113,8 +113,8 @@ class Exchange:
         self.request_stopped = True
         if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
             self.handle_error(RequestResetError(code))
-        # The program's wait starts anew: from the end of the request on the server has `Timeouts.read` to
-        # answer.
+        # The program's wait starts again: the request has ended now, and from here on the server has
+        # `Timeouts.read` to answer.
         self._wake()
 
     def handle_error(self, error: Exception) -> None:
@@ -149,7 +149,8 @@ class Exchange:
             raise without_traceback(self._interim_error)
 
     async def read(self, timeout: float | None = None) -> bytes:
-        """The next part of the body, empty at its end. Raises the exception that cut it off."""
+        """Returns the next part of the body; empty bytes at its end. Raises the exception that has cut the
+        body off."""
         while not self._body:
             if self.ended:
                 return b""
@@ -222,10 +223,11 @@ class Response:
         """The status code, 200 to 999."""
 
         self.headers: Fields = exchange.headers
-        """Field names, in lower case, and values, in the server's order."""
+        """The field names in lower case, with their values, in the order in which the server has sent
+        them."""
 
         self.content: bytes = b""
-        """The whole body, once :meth:`read` has read it."""
+        """The whole body, after :meth:`read` has read it."""
 
     @property
     def http_version(self) -> str:
@@ -249,11 +251,11 @@ class Response:
 
     @property
     def trailers(self) -> Fields:
-        """The trailer section; complete when the body has been read to its end."""
+        """The trailer section. It is complete when the body has been read to its end."""
         return self._exchange.trailers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """The value of the first header field called ``name``, as text."""
+        """Returns the value of the first header field with the name ``name``, as text."""
         wanted = name.lower().encode("ascii")
         for key, value in self.headers:
             if key == wanted:
@@ -304,7 +306,7 @@ class Response:
         return self.content
 
     async def aclose(self) -> None:
-        """Releases the stream, and cancels the rest of the exchange in both directions."""
+        """Releases the stream. What is left of the request and the response is cancelled."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -316,7 +318,7 @@ class Response:
 
 
 async def end_upload(upload: asyncio.Future[None] | None) -> None:
-    """Stops sending a body, and waits until its iterator is closed."""
+    """Stops sending a request's body, and waits until the body's iterator is closed."""
     if upload is not None:
         upload.cancel()
         await asyncio.gather(upload, return_exceptions=True)

@@ -50,7 +50,7 @@ certificate not accepted, 65 body cannot be sent again after a redirect, 130 int
 
 
 class CommandFailure(PickledWithFields, Exception):
-    """The end of the command, with its exit status and a line with the reason."""
+    """An exception that ends the command with an exit status and one line of text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -67,7 +67,8 @@ def named(options: argparse.Namespace) -> Iterator[None]:
 
 
 def command_failure(exc: Exception, options: argparse.Namespace) -> CommandFailure:
-    """The first row that fits: subclasses come before their base classes."""
+    """Returns the failure for an exception: the first row of the table that fits. Subclasses come before
+    their base classes."""
     if isinstance(exc, QuicConnectionError) and isinstance(exc.__cause__, QuicConnectionError):
         exc = exc.__cause__  # the cause has a more specific class
     text = f"{options.url}: {exc}"

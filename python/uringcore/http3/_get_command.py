@@ -132,5 +132,5 @@ async def fetch(options: argparse.Namespace) -> int:
             return await within(transfer.run(), options.max_time)
         except asyncio.TimeoutError as exc:
             if options.max_time is None or isinstance(exc, QuicConnectionError):
-                raise  # the idle time-out is one of both kinds
+                raise  # QuicIdleTimeoutError is both a QuicError and a TimeoutError
             raise CommandFailure(TIMED_OUT, f"not complete after {options.max_time:g} s") from None

@@ -93,7 +93,8 @@ class Transfer:
     async def exchange(
         self, client: OriginConnection | HTTP1Client, asked: RequestTarget, output: OutputFile
     ) -> RequestTarget | None:
-        """One request; returns the one that follows it, if any."""
+        """Sends one request and handles its response. Returns the request that follows it (a redirect), if
+        any."""
         options = self.options
         if options.verbose:
             self.show_request(client, asked)
@@ -194,7 +195,8 @@ class Transfer:
     # The request and its body
 
     def first_request(self, files: contextlib.ExitStack) -> RequestTarget:
-        """The first request. Headers of the command line replace our own."""
+        """Returns the first request. Header fields from the command line replace those that the command
+        adds."""
         options = self.options
         given = [header_pair(text) for text in options.header]
         names = {name.lower() for name, _ in given}
@@ -228,12 +230,12 @@ class Transfer:
             self._upload = sys.stdin.buffer
         elif name is not None:
             with read_errors(name):
-                self._upload = files.enter_context(open(name, "rb"))  # noqa: SIM115 - the stack's
+                self._upload = files.enter_context(open(name, "rb"))  # noqa: SIM115 - the stack closes the file
                 return [("content-length", str(os.fstat(self._upload.fileno()).st_size))]
         return []
 
     def content(self) -> bytes | Iterator[bytes]:
-        """The body, from its beginning."""
+        """Returns the request's body, from its beginning."""
         if self._upload is None:
             return self._data
         name = self.options.upload_file

@@ -48,12 +48,12 @@ class HTTP1Response:
 
     @property
     def content_length(self) -> int | None:
-        """The body's size in bytes as the server announced it."""
+        """The size of the body in bytes, as the server has announced it."""
         value = self.header("content-length")
         return int(value) if value is not None and value.isdecimal() else None
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
-        """The body in the parts in which it arrives."""
+        """Yields the body in the parts in which it arrives."""
         while data := await on_a_thread(self._response.read1, READ_BYTES):
             yield data
         if self._response.length:
@@ -61,7 +61,7 @@ class HTTP1Response:
 
 
 class HTTP1Client:
-    """One connection."""
+    """One connection to one server."""
 
     def __init__(self, origin: Origin, context: ssl.SSLContext, timeout: float) -> None:
         self.origin = origin
@@ -70,7 +70,8 @@ class HTTP1Client:
             origin.host, origin.port, context=context, timeout=timeout
         )
         self._socket: socket.socket | None = None
-        """The connection's socket. ``HTTPSConnection`` drops its reference at the last response."""
+        """Remembers the connection's socket, because ``HTTPSConnection`` drops its reference when the last
+        response begins."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -136,7 +137,7 @@ class HTTP1Client:
             response.close()
 
     def close(self) -> None:
-        """Closes the connection, and ends what a thread still does there."""
+        """Closes the connection, which also ends a call that a thread is making on it."""
         sock = self._connection.sock or self._socket
         if isinstance(sock, socket.socket):
             with contextlib.suppress(OSError):
@@ -164,7 +165,7 @@ async def on_a_thread(function: Callable[..., T], *arguments: object) -> T:
             result = function(*arguments)
         except BaseException as exc:  # noqa: BLE001 - raised where it is waited for
             error = exc
-        # If the loop was closed meanwhile, this raises RuntimeError.
+        # call_soon_threadsafe raises RuntimeError if the loop was closed in the meantime.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(functools.partial(settle, result, error))
 

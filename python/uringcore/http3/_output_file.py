@@ -46,7 +46,7 @@ class OutputFile:
                 raise CommandFailure(CANNOT_RESUME, "-C continues a file: name it with -o or -O")
             return
         with write_errors(self.name):
-            # The file is not emptied here: its content stays until a response replaces it.
+            # The file keeps its old content until a response replaces it, so it is not emptied here.
             mode = "r+b" if self._resumes and os.path.exists(self.name) else "ab"
             self._file = files.enter_context(open(self.name, mode))  # noqa: SIM115 - the stack's
             if continue_at is not None:
@@ -58,7 +58,7 @@ class OutputFile:
 
     @property
     def request_headers(self) -> list[tuple[str, str]]:
-        """Header fields that request the rest of the file."""
+        """Returns the header fields that ask for the missing rest of the file."""
         if not self.offset:
             return []
         headers = [("range", f"bytes={self.offset}-")]
@@ -68,7 +68,8 @@ class OutputFile:
         return headers
 
     def begin(self, response: _Response) -> bool:
-        """Takes in a response's header section; whether its content is to be written."""
+        """Handles the header section of a response. Returns true if the content of the response is to be
+        written."""
         if self._resumes and not self._continues(response):
             return False
         if self.name is not None:
@@ -78,12 +79,12 @@ class OutputFile:
         return True
 
     def write(self, data: bytes) -> None:
-        """A part of the content."""
+        """Writes a part of the content."""
         with write_errors(self.name):
             self._file.write(data)
 
     def finish(self) -> None:
-        """All of it was written."""
+        """Called when all content was written."""
         with write_errors(self.name):
             self._file.flush()
         if self.name is not None:
@@ -128,7 +129,7 @@ class OutputFile:
 
 
 def remote_name(url: str) -> str:
-    """The last part of a URL's path, which ``-O`` calls the file."""
+    """Returns the last part of a URL's path, which ``-O`` uses as the name of the file."""
     name = urlsplit(url).path.rpartition("/")[2]
     if name in ("", ".", ".."):
         raise CommandFailure(

@@ -34,7 +34,7 @@ SILENCE_ROUND_TRIPS = 6
 
 
 class PooledConnection:
-    """A connection, the number of its streams in use, and its end."""
+    """A connection of a client's pool, with the number of its streams in use."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PooledConnection:
         self.is_over = False
         self.is_cancelled = False
         self.error: Exception | None = None
-        """The exception that ended the connection, or with which its handshake failed."""
+        """The exception that ended the connection or its handshake."""
         self._was_taken = False
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
@@ -73,12 +73,12 @@ class PooledConnection:
 
     @property
     def is_connecting(self) -> bool:
-        """True if its handshake is not complete and may still succeed."""
+        """True if the handshake is not complete and may still succeed."""
         return not self.is_over and not self._ending.is_set() and not self.is_established
 
     @property
     def is_established(self) -> bool:
-        """True if its handshake is complete."""
+        """True if the handshake is complete."""
         return self.protocol is not None and self.protocol.is_established
 
     @property
@@ -92,7 +92,7 @@ class PooledConnection:
 
     @property
     def is_leaving(self) -> bool:
-        """True if it will take no more requests."""
+        """True if the connection accepts no more requests."""
         ready = self.protocol is not None
         return self._retired or self.is_over or (ready and not self.takes(safe=True))
 
@@ -133,8 +133,8 @@ class PooledConnection:
             if self._probe is not None:
                 self._probe.cancel()
             self._probe = asyncio.ensure_future(self.protocol.ping())
-            # The result is read here, so that the loop does not report it. If the connection ends, its
-            # requests raise the error.
+            # The probe's exception is read here, so that the loop does not report it. If the connection ends,
+            # its requests raise the error.
             self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
 
     @property
@@ -150,13 +150,13 @@ class PooledConnection:
             await self._changed.wait()
 
     def retire(self) -> None:
-        """Closes the connection when its open requests have ended; it gets no new ones."""
+        """Gives the connection no new requests, and closes it when its open requests have ended."""
         self._retired = True
         if not self.streams:
             self.close()
 
     def close(self) -> None:
-        """Closes it. Open requests fail."""
+        """Closes the connection. Its open requests fail."""
         self._retired = True
         if self.idle_timer is not None:
             self.idle_timer.cancel()

@@ -25,7 +25,7 @@ class Progress:
         self._amount = 0
 
     def update(self, amount: int) -> None:
-        """``amount`` bytes have been transferred so far."""
+        """Shows that ``amount`` bytes have been transferred so far."""
         self._amount = amount
         now = time.monotonic()
         if now >= self._next_draw:
@@ -33,7 +33,7 @@ class Progress:
             self._draw(now)
 
     def finish(self) -> None:
-        """Leaves the last state on the terminal, if any was drawn."""
+        """Leaves the last state of the bar on the terminal, if a bar was drawn."""
         if self._drawn:
             self._draw(time.monotonic())
             self._stream.write("\n")

@@ -100,7 +100,7 @@ class Request:
 
     @property
     def is_whole(self) -> bool:
-        """True if its body can be sent from the beginning: it is in memory, or has not been read."""
+        """True if the body can be sent from its beginning: it is in memory, or nothing of it was read yet."""
         whole = self.content is None or isinstance(self.content, (bytes, list, tuple))
         return whole or not self._is_begun
 
@@ -110,7 +110,7 @@ class Request:
         return self.is_whole and (error.retryable or harmless)
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """The body, in parts of a bounded size if it is given as bytes."""
+        """Yields the body. Bytes are split into parts of a bounded size."""
         content = self.content
         self._is_begun = True
         if content is None:

@@ -34,7 +34,7 @@ class Route:
 
     @classmethod
     def direct(cls, origin: Origin) -> Route:
-        """The route to the origin's own host and port."""
+        """Returns the route to the host and port of the origin itself."""
         return cls(origin, origin.host, origin.port)
 
 
@@ -46,7 +46,7 @@ class ResumptionState:
         self.token: AddressToken | bytes = b""
         self.address: tuple[str, int] | None = None
         self.rtt = 0.0
-        """Round-trip time of the last connection in seconds."""
+        """The round-trip time of the last connection in seconds."""
 
     def keep_token(self, token: AddressToken | bytes) -> None:
         """Keeps the newest token."""

@@ -9,7 +9,7 @@ from uringcore.http3._errors import URLError
 
 __all__ = ["Origin", "authority", "parse_url", "target"]
 
-# Characters that stay as they are in a path or query; others are percent-encoded as UTF-8.
+# Characters that are not changed in a path or query. All others are percent-encoded as UTF-8.
 SAFE = "/:?#[]@!$&'()*+,;=%-._~"
 
 

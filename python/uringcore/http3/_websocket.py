@@ -55,7 +55,7 @@ MASK_BYTES = 4
 T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0
-"""Seconds that the server has for its Close frame."""
+"""Seconds that the server has to send its Close frame."""
 
 
 class WebSocketRefusedError(RequestFailedError):
@@ -100,7 +100,7 @@ class WebSocket:
         self._closed: WebSocketClosedError | None = None
         self._close_sent = False
         self.headers: Fields = exchange.headers
-        """Header fields of the server's answer."""
+        """The header fields of the server's answer."""
         self.subprotocol: str | None = next(
             (
                 value.decode("latin-1")
@@ -254,7 +254,8 @@ async def opened(
         raise WebSocketRefusedError(None, [])
     exchange = connection.open(request)
     try:
-        # The request has no end, so `Timeouts.read` does not begin, and this wait has its own limit.
+        # The request's body has no end, so `Timeouts.read` never begins to count. This wait therefore has its
+        # own time limit.
         await _within(answer, exchange.wait_headers())
         assert exchange.status is not None
         if not 200 <= exchange.status < 300:
@@ -284,5 +285,5 @@ def websocket_request(
     fields = [*pairs(headers), ("sec-websocket-version", "13")]
     if subprotocols:
         fields.append(("sec-websocket-protocol", ", ".join(subprotocols)))
-    # The body is empty and has no end yet, because frames follow after the answer.
+    # The request has no content yet. WebSocket frames follow after the answer.
     return Request.to("CONNECT", url, fields, (), base=base, protocol=b"websocket")

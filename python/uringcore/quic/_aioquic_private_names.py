@@ -90,7 +90,7 @@ class Recovery:
 
     @property
     def ssthresh(self) -> int | None:
-        """The size of the window at which slow start ends, once there was a loss."""
+        """The congestion window at which slow start ends, in bytes. ``None`` before the first loss."""
         ssthresh: int | None = self._stats()["ssthresh"]
         return ssthresh
 
@@ -118,7 +118,8 @@ class PrivateNames(_Core):
     @property
     def _state(self) -> QuicConnectionState:
         event = self._close_event
-        # As in aioquic, a connection is closing once the packet with the close was made.
+        # As in aioquic, a connection counts as closing from the time at which the packet with its
+        # CONNECTION_CLOSE was made.
         if self.is_closed or (event is not None and not self._close_pending):
             if self.get_timer() is None:
                 return QuicConnectionState.TERMINATED

@@ -20,7 +20,7 @@ class NetworkPath:
     """A path that a connection uses."""
 
     addr: Any
-    """The peer's address, as it is in ``get_peer_address``."""
+    """The peer's address, in the form in which ``get_peer_address`` returns it."""
 
     is_validated: bool
     """True if the peer has proved to receive packets there (RFC 9000 section 8)."""
@@ -36,7 +36,7 @@ class StreamCodes:
         self._stops: dict[int, int] = {}
 
     def note_reset(self, stream_id: int, error_code: int) -> None:
-        """Records a reset of the sending side."""
+        """Records that this side has reset its sending part of a stream."""
         _note(self._resets, stream_id, error_code)
 
     def note_stop(self, stream_id: int, error_code: int) -> None:
@@ -44,11 +44,13 @@ class StreamCodes:
         _note(self._stops, stream_id, error_code)
 
     def reset_of(self, stream_id: int) -> int | None:
-        """Returns the code of a reset, unless there was none or it was dropped."""
+        """Returns the error code of a stream's reset. ``None`` if there was no reset, or if its record was
+        dropped."""
         return self._resets.get(stream_id)
 
     def stop_of(self, stream_id: int) -> int | None:
-        """Returns the code of a request to stop, likewise."""
+        """Returns the error code of a STOP_SENDING on a stream. ``None`` if there was none, or if its record
+        was dropped."""
         return self._stops.get(stream_id)
 
 
@@ -86,7 +88,7 @@ class _Sender:
 
 
 class Stream:
-    """A stream that was open when it was looked up."""
+    """A stream, with its state at the time of the look-up."""
 
     def __init__(self, quic: QuicConnectionCore, stream_id: int, codes: StreamCodes) -> None:
         self._quic = quic

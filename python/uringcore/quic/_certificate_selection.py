@@ -17,14 +17,15 @@ __all__ = ["NamedCertificate"]
 
 @dataclass(frozen=True)
 class NamedCertificate:
-    """A certificate for some names of a server. ``QuicConfiguration.add_certificate`` makes them."""
+    """A certificate for some of a server's names. ``QuicConfiguration.add_certificate`` makes such
+    objects."""
 
     server_names: tuple[str, ...]
     """DNS names in lower case, or ``*.`` and a DNS name for all names with one more label, or ``*`` for
     all clients that give no name or an unknown one."""
 
     chain: tuple[bytes, ...] = field(repr=False)
-    """DER certificates, the server's own first."""
+    """The certificate chain in DER, the server's own certificate first."""
 
     private_key: bytes = field(repr=False)
     """DER: PKCS #8, SEC 1 or PKCS #1."""
@@ -56,7 +57,8 @@ class NamedCertificate:
 
 def refuse_duplicate_names(certificates: Sequence[NamedCertificate], new: NamedCertificate) -> None:
     """Raises :class:`QuicConfigurationError` if one of ``certificates`` has a server name of ``new`` and a
-    key of the same kind, because a client's certificate would then depend on their order."""
+    key of the same kind, because the certificate that a client gets would then depend on the order of the
+    certificates."""
     names = set(new.server_names)
     for other in certificates:
         if other.key_kind == new.key_kind:

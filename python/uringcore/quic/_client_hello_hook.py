@@ -34,7 +34,7 @@ class HelloHook:
         self.hello: bytes | None = None
         "The ClientHello that the program has read."
         self.deadline = now + self._idle_timeout
-        "When the connection is over if it has not begun."
+        "The time at which the connection is given up if it has not begun."
         self._reader = ClientHelloReader()
         self._kept: list[tuple[bytes, Any, float]] = []
         self._kept_bytes = 0
@@ -67,7 +67,8 @@ class HelloHook:
         hello = self._reader.client_hello()
         if hello is None:
             return None
-        # aioquic passes buffers for output here. Rust writes to its own.
+        # aioquic passes output buffers here, which its function fills. They are unused, because Rust writes
+        # the messages.
         unused = [Buffer(capacity=_OUTPUT_BYTES) for _ in range(3)]
         self._handle_hello(Buffer(data=hello), *unused)
         self.hello = hello

@@ -64,8 +64,8 @@ class Migrator:
         self._loop = loop
         self._quic = quic
         self._waiter: asyncio.Future[bool] | None = None
-        # The waiter of the migration that the core has begun, and the function that closes the unused socket
-        # at its end. `migrate` may have been cancelled since, and called again.
+        # The future of the migration that is in progress, and the function that closes the unused socket when
+        # it ends. The call of `migrate` may have been cancelled since, and another one may wait.
         self._under_way: tuple[asyncio.Future[bool], Callable[[bool], None]] | None = None
 
     async def migrate(
@@ -91,7 +91,8 @@ class Migrator:
             succeeded = await waiter
         except BaseException:
             self._waiter = None
-            # If the caller is cancelled, the migration continues, and closes the unused socket at its end.
+            # If the caller is cancelled, the migration continues. The socket that is unused afterwards is
+            # closed.
             is_lost = not has_begun or self._has_ended(waiter)
             if number is not None and is_lost and self._quic._path[0] != number:
                 transport._remove_socket(number)
@@ -105,7 +106,7 @@ class Migrator:
 
     @staticmethod
     def _has_ended(waiter: asyncio.Future[bool]) -> bool:
-        """True if the connection's end has ended the wait."""
+        """True if the wait has ended because the connection has ended."""
         return waiter.done() and not waiter.cancelled() and waiter.exception() is not None
 
     def _settle(
@@ -117,10 +118,10 @@ class Migrator:
         timeout: float,
         succeeded: bool,
     ) -> None:
-        """Closes the socket that the connection no longer uses."""
+        """Closes the one of the two sockets that the connection no longer uses."""
         if succeeded:
             transport._moved(name)
-            # The old socket stays open for a while, because packets to it may still arrive.
+            # Packets to the old socket may still arrive, so it stays open for a while.
             self._loop.call_later(timeout, transport._remove_socket, old)
         else:
             transport._remove_socket(number)

@@ -63,8 +63,8 @@ def server_setup(
     client_roots = None
     if configuration.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         client_roots = roots(configuration)
-        # If a client's certificate is optional and there are no authorities to verify it, none is requested,
-        # as in aioquic.
+        # If a client's certificate is optional, and no authorities are set to verify it, none is requested.
+        # aioquic does the same.
         if client_roots is None and configuration.verify_mode == ssl.CERT_REQUIRED:
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
@@ -85,7 +85,7 @@ def server_setup(
 
 
 def _made(kind: type[_Setup], **fields: Any) -> _Setup:
-    """Creates a setup of these fields. The error about a value of a wrong type names the field."""
+    """Creates a setup object from these fields. If a value has the wrong type, the error names the field."""
     try:
         return kind(**fields)
     except (TypeError, OverflowError) as exc:

@@ -32,7 +32,7 @@ class ConfigurationFields:
     """``"reno"``, ``"cubic"`` or ``"bbr"``."""
 
     connection_id_length: int = 8
-    """Bytes of the connection IDs that this side issues, 4 to 20."""
+    """The length of the connection IDs that this side issues: 4 to 20 bytes."""
 
     idle_timeout: float = 60.0
     """Seconds without a packet from the peer after which the connection is dropped."""
@@ -41,13 +41,13 @@ class ConfigurationFields:
     """True for a client's configuration, False for a server's."""
 
     max_data: int = 1048576
-    """Bytes that the peer may send on all streams together before this side reads them."""
+    """The number of bytes that the peer may send on all streams together before this side has read them."""
 
     max_datagram_size: int = SMALLEST_MAX_DATAGRAM_SIZE
     """The size of the first UDP payloads in bytes. Path MTU discovery may raise it later."""
 
     max_stream_data: int = 1048576
-    """Bytes that the peer may send on one stream before this side reads them."""
+    """The number of bytes that the peer may send on one stream before this side has read them."""
 
     quic_logger: QuicLogger | None = None
     """The writer of qlog traces, with the content of all packets. ``None`` writes none and costs nothing."""

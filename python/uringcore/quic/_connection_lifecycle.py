@@ -56,8 +56,8 @@ class ConnectionLife:
         self.flush: Callable[[], None] = quic._written
         "Sends queued data. On uringcore's loop that also happens at the end of each iteration."
         self._migrator: Migrator | None = None
-        # The futures of waiting calls, by what they wait for: the handshake, the end, or the number of a
-        # PING.
+        # The futures of waiting calls, each with what it waits for: the handshake, the end, or the number of
+        # a PING.
         self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
@@ -112,8 +112,8 @@ class ConnectionLife:
     async def migrate(self, local_addr: Any, timeout: float) -> None:
         """Moves a client to a new socket (RFC 9000 section 9), as ``Connection.migrate`` explains."""
         if not self.quic._path[1]:
-            # A client can migrate when the handshake is confirmed (RFC 9001 section 4.1.2). The answer to a
-            # PING comes after the server's HANDSHAKE_DONE.
+            # A client can migrate after the handshake is confirmed (RFC 9001 section 4.1.2). The answer to a
+            # PING comes after the server's HANDSHAKE_DONE, which confirms it.
             await self.ping()
         self.raise_if_closed()
         if self.sockets is None:
@@ -165,9 +165,8 @@ class ConnectionLife:
             del waiting[waiter]
 
     def _waiter_for(self, awaited: str | int) -> tuple[_Waiting, asyncio.Future[None]]:
-        """Creates a future that :meth:`_wake` completes, and returns it with the table from which its owner
-        deletes it.
-        """
+        """Creates a future that :meth:`_wake` completes. Returns it with the table of such futures, from
+        which the caller deletes it afterwards."""
         if self._waiting is None:
             self._waiting = {}
         waiter = self.loop.create_future()

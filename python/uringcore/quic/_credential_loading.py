@@ -102,7 +102,7 @@ def read_file(name: str, path: Path) -> bytes:
 
 
 def read_key(name: str, path: Path) -> bytes:
-    """Reads a private key's file, and warns if other users may read it."""
+    """Reads the file of a private key, and warns if other users may read the file."""
     data = read_file(name, path)
     warn_if_exposed(path, LOGGER, data)
     return data

@@ -151,7 +151,7 @@ class QuicTransport(asyncio.BaseTransport):
             return
         endpoint = self._need_endpoint()
         if reset_keys:
-            # This is the first step, because it may raise an exception.
+            # This step comes first, because it may raise an exception.
             endpoint.set_reset_keys(reset_keys, self._name_for_keys())
         endpoint.set_server(setup)
 
@@ -276,7 +276,8 @@ class QuicTransport(asyncio.BaseTransport):
         return attempt
 
     def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
-        """Returns the protocol of a completed handshake, after all events so far were delivered to it."""
+        """Returns the protocol of an attempt whose handshake is complete, after the events so far were
+        delivered to the protocol."""
         attempt.stop_receiving()
         protocol = factory(attempt.quic)
         protocol.connection_made(self)
@@ -304,8 +305,8 @@ class QuicTransport(asyncio.BaseTransport):
                 for address in preferred:
                     await self._receive_at(address)
             except BaseException:
-                # The caller does not close the socket: the engine has returned it, and `close` closes it, or
-                # owns it.
+                # The caller must not close the socket: either the engine owns it, or it has returned it and
+                # `close` closes it.
                 self.close()
                 raise
             return
@@ -332,7 +333,7 @@ class QuicTransport(asyncio.BaseTransport):
         return self._driver
 
     def _named(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Adds the name of the socket to the options."""
+        """Adds the socket's name, from which reset keys are derived, to the options."""
         self._is_worker = options["worker"] is not None
         name = self._name_for_keys() if options["reset_keys"] else b""
         return {**options, "socket_name": name}
@@ -417,5 +418,6 @@ class QuicTransport(asyncio.BaseTransport):
             self._closed.set_result(None)
 
 
-# Seconds for which the engine keeps a socket open to repeat closes.
+# The maximum number of seconds for which the engine keeps a closed endpoint's socket open, to repeat
+# CONNECTION_CLOSE packets.
 _CLOSING_MAX = 3.0

@@ -49,7 +49,7 @@ class QuicConfigurationError(PickledWithFields, ValueError):
 
 
 class QuicError(PickledWithFields, ConnectionError):
-    """A connection, a stream, or an operation on one of them failed."""
+    """The base class: a connection, a stream, or an operation on one of them has failed."""
 
     code: int = 0
     """The error code: the application's, or one of RFC 9000 section 20.1 for errors of the transport."""
@@ -59,7 +59,7 @@ class QuicError(PickledWithFields, ConnectionError):
 
 
 class StreamError(QuicError):
-    """One direction of a stream was ended before its FIN; ``stream_id`` is the stream's ID."""
+    """A direction of a stream has ended before its FIN. ``stream_id`` is the stream's ID."""
 
     def __init__(self, stream_id: int, code: int, reason: str = "") -> None:
         super().__init__(f"stream {stream_id}: {reason or self._text}, error {code:#x}")
@@ -146,7 +146,8 @@ class QuicConnectionError(QuicError):
 
 
 class ConnectionClosedError(QuicConnectionError):
-    """The application of one side closed the connection with its own code and reason."""
+    """The application of this side or of the peer has closed the connection, with a code and a reason of its
+    own."""
 
 
 class QuicTlsError(QuicConnectionError):

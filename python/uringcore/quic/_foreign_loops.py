@@ -110,7 +110,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         peer = self.peer
         if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
-            # The error does not name the peer, so it cannot be assigned to a connection.
+            # The error names no peer, so it cannot be assigned to a connection.
             return
         # The error is reported in the next iteration, because `sendto` may call this method while events are
         # delivered.
@@ -129,7 +129,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
             self._on_closed()
 
     def flush(self) -> None:
-        """Delivers the events of commands, sends due packets and sets the timer."""
+        """Delivers the events that commands have caused, sends packets that are due, and sets the timer."""
         self._sans_io_call(self._sans_io.deliver_events)
 
     def end(self) -> None:
@@ -144,7 +144,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
 
     @property
     def peer(self) -> Any:
-        """The address that the first socket is connected to, or None."""
+        """The address that the endpoint's first socket is connected to, or None."""
         return None if self._first is None else self._first.peer
 
     async def add_socket(self, sock: socket.socket, remote: Any) -> tuple[int, Any]:
@@ -226,7 +226,8 @@ class ForeignDriver(asyncio.DatagramProtocol):
 
 
 class OwnConnection:
-    """Adapts a connection without an endpoint to the interface that a driver drives."""
+    """A connection without an endpoint, with the methods of an endpoint that the driver of a foreign loop
+    calls."""
 
     def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
         self._quic = quic
@@ -260,7 +261,7 @@ class OwnConnection:
             endpoint.unreachable(addr, errno, now)
 
     def deliver_events(self) -> None:
-        # If the connection has a receiver, `next_event` passes all events to it.
+        # A connection with a receiver passes all events to it within `next_event`.
         self._quic.next_event()
 
 

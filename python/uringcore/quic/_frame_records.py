@@ -44,7 +44,8 @@ class QuicVersionInformation:
 
 @dataclass
 class QuicTransportParameters:
-    """One side's transport parameters, with the units of RFC 9000 section 18.2. ``None``: not sent."""
+    """The transport parameters of one side, in the units of RFC 9000 section 18.2. ``None`` means that a
+    parameter was not sent."""
 
     original_destination_connection_id: bytes | None = None
     max_idle_timeout: int | None = None

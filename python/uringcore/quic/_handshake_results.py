@@ -16,7 +16,7 @@ __all__ = ["HandshakeView"]
 
 
 class _Connection(Protocol):
-    """The part of a connection that the view reads."""
+    """The interface of the connection whose results are shown."""
 
     _completed: HandshakeCompleted | None
     _handle_hello: Callable[..., object] | None
@@ -28,7 +28,8 @@ class _Connection(Protocol):
 
 
 class HandshakeView:
-    """The handshake of one connection: ``None`` and ``False`` until it is complete."""
+    """The results of one connection's handshake. They are ``None`` or ``False`` until the handshake is
+    complete."""
 
     def __init__(self, quic: _Connection) -> None:
         self._quic = quic
@@ -74,7 +75,7 @@ class HandshakeView:
     def _server_handle_hello(self, handle_hello: Callable[..., object]) -> None:
         self._quic._handle_hello = handle_hello
 
-    # aioquic has no public names for these, so its programs use them. They need `cryptography`;
+    # aioquic has no public names for these results, so programs use private ones. They need `cryptography`;
     # `QuicConnection.get_peer_certificates` does not.
 
     @property

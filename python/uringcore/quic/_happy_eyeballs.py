@@ -72,11 +72,11 @@ class Attempt:
         self.transport.drop()
 
     def stop_receiving(self) -> None:
-        """Stops receiving events: the connection keeps them until it has another receiver."""
+        """Stops passing events on. The connection keeps them until it has another receiver."""
         self.quic._set_receiver(None)
 
     def hand_over(self) -> None:
-        """Delivers the kept events to the receiver of the later ones."""
+        """Delivers the events that were kept to the connection's receiver."""
         events, self.events = self.events, []
         self.quic._receive(events)
 
@@ -192,7 +192,8 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     ends = [error for error in errors if isinstance(error, QuicConnectionError)]
     if not ends:
         return OSError(message)
-    # Errors of this machine are left out if there are others, because they say nothing about the server.
+    # If some attempts failed because of the server, errors of this machine are left out, because they say
+    # nothing about the server.
     ends = [error for error in ends if error.errno not in _OUR_OWN] or ends
     args = (ends[0].error_code, ends[0].frame_type, ends[0].reason_phrase, message)
     kinds = {type(error) for error in ends}

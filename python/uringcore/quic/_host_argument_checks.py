@@ -1,4 +1,5 @@
-"""Checks of hosts and ports before a name is looked up, because errors of the look-up name no argument.
+"""Checks of the arguments ``host`` and ``port``, made before a name is looked up: errors of the look-up do
+not say which argument is wrong.
 
 ``_udp_sockets`` looks names up, and ``_happy_eyeballs`` chooses among their addresses.
 """
@@ -46,7 +47,7 @@ class PortRangeError(ValueError, OverflowError):
 
 
 def number_of(port: Any) -> Any:
-    """Returns a port as a number if its text is one."""
+    """Returns the port as an integer, if it is a text with a number."""
     return int(port) if isinstance(port, str) and port.isascii() and port.isdecimal() else port
 
 

@@ -16,12 +16,12 @@ __all__ = ["PeerNames"]
 
 
 class PeerNames:
-    """The names that the program of one connection uses."""
+    """The names that a program uses for the peers of one connection, each mapped to an IP address."""
 
     def __init__(self) -> None:
         self.plain: Any = object()
         "The latest address that needs no mapping: an IP address. The initial object equals no address."
-        # The address of each of the program's names, least recently used first.
+        # The IP address of each of the program's names. The name that was used least recently comes first.
         self._addresses: OrderedDict[Any, tuple[str, int]] = OrderedDict()
         self.names: dict[tuple[str, int], Any] = {}
         "The program's name of each address. Empty if the program uses IP addresses."
@@ -44,8 +44,8 @@ class PeerNames:
             return name
         if _is_ip(name):
             if self._server is not None:
-                # The client named its server by something else than an IP address. Packets from any address
-                # count as the server's, because they are authenticated.
+                # The client has named its server by something other than an IP address. Packets from any
+                # address count as the server's, because packets are authenticated.
                 return self._server
             self.plain = name
             return name
@@ -61,7 +61,8 @@ class PeerNames:
         return address
 
     def _forget_one(self, in_use: list[Any]) -> None:
-        """Removes the name that was unused for longest, unless its address is in use."""
+        """Removes the name that was not used for longest, unless the connection still sends to its
+        address."""
         used = {address[:2] for address in in_use if address is not None}
         used.add(self._server)
         for name, address in self._addresses.items():
@@ -77,15 +78,15 @@ class PeerNames:
                 return address
 
     def name_of(self, address: Any) -> Any:
-        """Returns the program's name for an address; ``None`` if it was removed."""
+        """Returns the program's name for an IP address. ``None`` if the name was removed."""
         if address is None or not self.names:
             return address
         default = None if address[0].startswith(_PREFIX) else address
         return self.names.get(address[:2], default)
 
     def with_program_names(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
-        """Returns datagrams with the program's names in place of addresses."""
-        # The name was removed meanwhile, so its datagrams are dropped, as if they were lost.
+        """Replaces the IP addresses of datagrams by the program's names."""
+        # The name was removed in the meantime, so its datagrams are dropped as if they were lost.
         return [
             (data, self.name_of(address))
             for data, address in datagrams

@@ -137,7 +137,8 @@ async def begin_at(
         # On a loop that is not uringcore's, only a connected socket gets the error that the port is closed.
         sock = await bound_socket(loop, local_addr, family)
         with contextlib.suppress(OSError):
-            # A failure is ignored here, because the first packet of the handshake fails with the same error.
+            # A failure of the connect is ignored, because the first packet of the handshake fails with the
+            # same error.
             sock.connect(address)
     return await create_quic_endpoint(
         loop,

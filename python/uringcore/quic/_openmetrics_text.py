@@ -15,7 +15,7 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 @dataclass
 class Family:
-    """One metric: its name without unit and suffix, its type and its samples."""
+    """A metric: its name without unit and suffix, its type and its samples."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """The name with its unit, as the format requires."""
+        """The metric's name with its unit, as OpenMetrics requires."""
         return f"{self.name}_{self.unit}" if self.unit else self.name
 
     def add(self, value: float, labels: Mapping[str, str]) -> None:

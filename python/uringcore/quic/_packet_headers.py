@@ -58,7 +58,7 @@ _LONG_TYPES = (
 
 @dataclass
 class QuicHeader:
-    """The unprotected part of a packet's header."""
+    """The fields of a packet's header that are not encrypted."""
 
     version: int | None
     "The version; ``None`` for a short header, 0 for Version Negotiation."
@@ -77,7 +77,8 @@ class QuicHeader:
 
 
 def is_long_header(first_byte: int) -> bool:
-    """True for the first byte of a packet that contains its version and both connection ids."""
+    """True for the first byte of a packet with a long header, which contains the version and both connection
+    IDs."""
     return bool(first_byte & PACKET_LONG_HEADER)
 
 
@@ -127,7 +128,8 @@ def _pull_connection_id(buf: Buffer, whose: str) -> bytes:
 
 
 def _pull_long_header_rest(buf: Buffer, kind: QuicPacketType) -> tuple[bytes, bytes, int]:
-    """Returns the token, the integrity tag and the end of the packet."""
+    """Returns the fields of a long header behind the connection IDs: the token, the integrity tag, and the
+    end of the packet."""
     if kind is QuicPacketType.RETRY:
         token = buf.pull_bytes(buf.capacity - buf.tell() - _INTEGRITY_TAG_SIZE)
         tag = buf.pull_bytes(_INTEGRITY_TAG_SIZE)

@@ -22,7 +22,7 @@ from uringcore.quic._qlog_in_memory import QLOG_VERSION, QuicLogger, QuicLoggerT
 __all__ = ["QuicSequenceLogger", "TraceLimits"]
 
 EVENT_SCHEMAS = ("quic-02", "http3-02", "loglevel-02")
-"""The drafts whose names our events have, as the newest draft identifies them."""
+"""The qlog drafts that define the names of the recorded events, as identifiers for the file's header."""
 
 logger = logging.getLogger("uringcore.quic")
 
@@ -88,7 +88,7 @@ class QuicSequenceLogger(QuicLogger):
         self._folder = TraceFolder(path, **{**asdict(limits), "open_traces": open_traces})
         self._warned_at: float | None = None
         super().__init__()
-        # At the end of the process this waits a moment until the thread has written its data.
+        # When the process ends, this waits for a moment, so that the thread can write its data.
         weakref.finalize(self, self._folder.flush, _LAST_FLUSH_SECONDS)
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
@@ -139,7 +139,7 @@ class QuicSequenceLogger(QuicLogger):
 
 
 class _WrittenTrace(QuicLoggerTrace):
-    """A trace whose events are only in its file."""
+    """A trace whose events are written to its file and not kept in memory."""
 
     _file: TraceFile | None = None
 

@@ -1,4 +1,4 @@
-"""qlog traces that are kept in memory, under aioquic's names (:mod:`uringcore.quic.logger`)."""
+"""qlog traces that are kept in memory: aioquic's classes, which :mod:`uringcore.quic.logger` exports."""
 
 from __future__ import annotations
 
@@ -68,13 +68,14 @@ class QuicLoggerTrace:
         return seconds * 1000
 
     def packet_type(self, packet_type: QuicPacketType) -> str:
-        """Returns qlog's name of a kind of packet."""
+        """Returns the name that qlog has for a type of packet."""
         return PACKET_TYPE_NAMES[packet_type]
 
     # The qlog forms of frames, for programs that log frames of their own -----------------------
 
     def encode_ack_frame(self, ranges: Iterable[range], delay: float) -> dict[str, Any]:
-        """ACK: half-open ``ranges`` of packet numbers, ``delay`` in seconds."""
+        """Encodes an ACK frame. ``ranges`` are half-open ranges of packet numbers, ``delay`` is in
+        seconds."""
         return {
             "ack_delay": self.encode_time(delay),
             "acked_ranges": [[numbers.start, numbers.stop - 1] for numbers in ranges],
@@ -322,7 +323,8 @@ class QuicLogger:
         self._kept: dict[QuicLoggerTrace, None] = {}
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
-        """A new trace; ``odcid`` names the connection."""
+        """Begins a trace. ``odcid`` is the original destination connection ID, which identifies the
+        connection."""
         trace = QuicLoggerTrace(is_client=is_client, odcid=odcid)
         self._kept[trace] = None
         return trace

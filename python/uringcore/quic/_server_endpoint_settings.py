@@ -70,7 +70,7 @@ class AcceptSettings:
         """
         before = self._given, self._retry, self._configuration
         if configuration.session_store is None and self._given.session_store is None:
-            # Copied, because other servers may use the configuration too.
+            # The configuration is copied, because other servers may use it too.
             configuration = replace(configuration)
             self._given._sessions()
             configuration._own_sessions = self._given._own_sessions
@@ -84,7 +84,7 @@ class AcceptSettings:
             raise
 
     def reset_keys(self) -> list[bytes]:
-        """The keys for stateless resets, as the configuration has them now."""
+        """Returns the keys for stateless resets that the configuration has at present."""
         return key_list(self._effective().stateless_reset_key)
 
     def _effective(self) -> QuicConfiguration:
@@ -95,7 +95,8 @@ class AcceptSettings:
         if isinstance(self._factory, Mapping):
             configuration = _offering(configuration, list(self._factory))
         if configuration is not self._given and self._given.session_store is None:
-            # The configuration's own session store is made here, so that all copies of it have this one.
+            # The configuration makes its session store here, so that all copies of the configuration share
+            # that store.
             self._given._sessions()
             configuration._own_sessions = self._given._own_sessions
         return configuration

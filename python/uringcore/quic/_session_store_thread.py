@@ -111,7 +111,7 @@ class StoreThread:
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._queue: deque[Callable[[], None]] = deque()
-        # The thread that was started last. It may be about to end.
+        # The thread that was started last. It may be about to end, because it has been idle.
         self._thread: threading.Thread | None = None
         self._is_running = False
         self._is_over = False
@@ -141,7 +141,7 @@ class StoreThread:
                     self._is_running = False
                     return
                 job = self._queue[0]
-            # A job raises no exception, because exceptions of the store are part of its answer.
+            # A job never raises: an exception of the store is a part of the job's answer.
             job()
             del job
             with self._changed:
@@ -169,7 +169,7 @@ def _forget_in_child() -> None:
 
 
 def _finish() -> None:
-    # Idle threads must end before the interpreter does.
+    # Idle threads must have ended when the interpreter ends.
     at = time.monotonic() + _LAST_MOMENT
     for thread in list(StoreThread._all):
         thread._end(at)

@@ -46,7 +46,7 @@ def bind_udp(
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:
-            # Only a socket that is bound to "::" receives IPv4 too, as with aioquic.
+            # IPv4 is received as well only on a socket that is bound to "::", as in aioquic.
             only_v6 = only_v6 or address[0] != "::"
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
         if reuse_port:
@@ -99,7 +99,7 @@ async def bound_socket(
 async def further_socket(
     loop: asyncio.AbstractEventLoop, local_addr: Any, remote: tuple[Any, ...] | None
 ) -> socket.socket:
-    """Returns a further bound UDP socket; for ``remote``, of its family."""
+    """Returns an additional UDP socket that is bound. It has the address family of ``remote``."""
     family = 0 if remote is None else numeric_family(remote[0])
     if local_addr is not None:
         found = (await resolve(loop, local_addr))[0]
@@ -132,7 +132,7 @@ def is_connected(sock: socket.socket) -> bool:
 
 
 def numeric_family(host: str) -> int:
-    """Returns the family of a numeric address; 0 for a name."""
+    """Returns the address family of a numeric address. 0 if ``host`` is a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -151,11 +151,12 @@ def name_of(sock: Any) -> bytes:
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
-        # The scope is added to the name as a number, below.
+        # The scope of an IPv6 address is added to the name below, as a number.
         packed = _unmapped(ipaddress.ip_address(host.partition("%")[0])).packed
         scope = more[1] if more else 0
         device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
-    # The name begins with the length of the address, so that IPv4 and IPv6 addresses give different names.
+    # The name begins with the length of the address, so that an IPv4 and an IPv6 address never have the same
+    # name.
     return struct.pack("!BHI", len(packed), port, scope) + packed + device.rstrip(b"\0")
 
 
@@ -174,9 +175,11 @@ def refuse_further_sockets(sock: Any) -> bool:
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         reuse_address = own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
         if not reuse_address and own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT):
-            # A worker of a PortGroup. Only sockets with SO_REUSEPORT can have its address: its siblings.
+            # This socket belongs to a worker of a PortGroup. Only its siblings, which have SO_REUSEPORT, can
+            # be bound to its address.
             return True
-        # First, so that no other socket is bound between the look and the end of sharing.
+        # This comes first, so that no other socket can be bound to the address between the check and the end
+        # of sharing.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         is_shared = True
         try:
@@ -253,7 +256,7 @@ def make_room(sock: socket.socket) -> None:
     holds some 270 small datagrams, and further ones are lost. The system may permit less
     (``net.core.rmem_max``).
     """
-    # The kernel reports twice the requested size, for its own overhead.
+    # The kernel doubles the requested size, for its own overhead, and reports the doubled size.
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
 

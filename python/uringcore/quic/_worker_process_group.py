@@ -99,7 +99,7 @@ class ProcessGroup:
 
 
 class _Place:
-    """One worker's process, and its successor."""
+    """The process of one worker, and the processes that replace it."""
 
     def __init__(
         self,
@@ -125,18 +125,18 @@ class _Place:
 
     @property
     def is_settled(self) -> bool:
-        """True if another place may be replaced next."""
+        """True if this worker is not being replaced, so that the next worker may be."""
         return not self._is_replaced and (self._is_serving or not self._tells)
 
     @property
     def is_failing(self) -> bool:
-        """True if the last process failed soon after its start, and none has served since."""
+        """True if the last process has failed soon after its start, and no process has served since."""
         return self._delay > 0 and not self._is_serving
 
     def start(self) -> None:
         self._began_at = time.monotonic()
         if not self._tells:
-            # The process runs, although it has not reported that it serves: its target need not report that.
+            # The target need not report that it serves, so a process that runs counts as serving.
             self._mark(self._index, serving=True)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=_begin, args=self._args
@@ -159,7 +159,7 @@ class _Place:
             process.terminate()
 
     def replace(self) -> None:
-        """Ends the process and starts another one, whatever status it returns."""
+        """Ends the process and starts another one in its place, whatever status the first one returns."""
         if self.process is not None:
             self._is_replaced = True
             self.process.terminate()
@@ -169,7 +169,7 @@ class _Place:
         self._has_ended = self.process is not None and not self.process.is_alive()
 
     def look(self, may_start: bool) -> None:
-        """Handles an end that was noticed, and starts the next process when it is due."""
+        """Handles the end of the process, and starts the next process when it is time."""
         if self.process is not None and self._has_ended:
             self._has_ended = False
             self.process.join()
@@ -193,7 +193,8 @@ class _Place:
 def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
     """Runs ``target`` in the child, without the signal handlers that a forked child inherits."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # A terminal sends SIGINT to all processes. The parent handles it and ends its children.
+    # A terminal sends SIGINT to all processes of the group. The parent handles it and ends the others, so
+    # they ignore it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     target(worker, *args)
@@ -223,7 +224,7 @@ def _handling(
     before = {number: signal.getsignal(number) for number in handlers}
     try:
         for number, handler in handlers.items():
-            # If the program ignores SIGHUP (nohup), it continues to do so.
+            # A program that ignores SIGHUP (nohup) continues to ignore it.
             if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield

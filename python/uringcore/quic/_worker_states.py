@@ -22,7 +22,8 @@ from typing import Any
 __all__ = ["ABSENT", "ACCEPTING", "ENDING", "WorkerStates"]
 
 ABSENT, ACCEPTING, ENDING = range(3)
-"""States of a worker: there is no process; it accepts new clients; it only lets its connections end."""
+"""The three states of a worker: it has no process; it accepts new clients; it only serves its connections
+until they end."""
 
 
 class WorkerStates:

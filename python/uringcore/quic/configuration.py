@@ -175,8 +175,8 @@ class QuicConfiguration(ConfigurationFields):
         return self._setup[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the fields without their converted form. A copy converts them again and has its own
-        sessions."""
+        """Returns the fields without the form that was made for Rust. A copy converts them again and has its
+        own sessions."""
         return {**self.__dict__, "_setup": None, "_own_sessions": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuicConfiguration:
@@ -205,11 +205,11 @@ class QuicConfiguration(ConfigurationFields):
         return replace(self, session_ticket=None, token=b"")
 
     def _fingerprint(self) -> tuple[Any, ...]:
-        # Objects are compared by identity. The tuple keeps them alive, so that no later object gets the ID of
-        # one.
+        # Objects are compared by their ID. The tuple keeps them alive, so that no later object gets such an
+        # ID.
         values: list[Any] = []
         for name in ConfigurationFields.__dataclass_fields__:
-            # The server's name is a connection's own, so it is not part of the shared form.
+            # Each connection has its own server name, so the name is not part of the shared form.
             if name != "server_name":
                 value = getattr(self, name)
                 values.append(tuple(value) if isinstance(value, list) else value)

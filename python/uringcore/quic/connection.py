@@ -117,7 +117,7 @@ class QuicConnectionAdapter(_LoggerAdapter):
     def process(
         self, msg: str, kwargs: MutableMapping[str, Any]
     ) -> tuple[str, MutableMapping[str, Any]]:
-        """Returns the message with ``[id]`` before it."""
+        """Returns the log message with the connection's ID in brackets before it."""
         extra = self.extra or {}
         return f"[{extra.get('id')}] {msg}", kwargs
 
@@ -311,7 +311,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return deadline if timer is None else min(timer, deadline)
 
     def handle_timer(self, now: float) -> None:
-        """Handles the timers that are due at ``now``."""
+        """Handles the timers that have expired at ``now``."""
         if self._hello_hook is not None and now >= self._hello_hook.deadline:
             code, reason = QuicErrorCode.INTERNAL_ERROR, "Idle timeout"
             self._end_unbegun(events.ConnectionTerminated(code, 0, reason, kind="idle_timeout"))
@@ -416,7 +416,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return Streams(self, self._codes)
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> Stream:
-        """Returns the stream, opened if it is new and this side's; ``ValueError`` if it cannot send."""
+        """Returns the stream. A new stream of this side is opened. Raises ``ValueError`` if this side cannot
+        send on it."""
         if stream_id not in self._streams:
             self.send_stream_data(stream_id, b"")
         elif not self._stream_can_send(stream_id):

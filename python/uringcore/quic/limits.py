@@ -25,7 +25,7 @@ RetryPolicy = bool | Literal["auto"]
 _COUNT_MAX = (1 << 32) - 1
 
 _PER_ADDRESS_MAX = 8192
-# One address may have one part in this many of all connections.
+# One address may have this fraction of all connections: one in four.
 _PER_ADDRESS_PARTS = 4
 
 

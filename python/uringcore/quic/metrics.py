@@ -58,8 +58,8 @@ def _taken(label: str, sources: Mapping[str, _Source] | None) -> _Taken:
     return [({label: name}, source.stats()) for name, source in (sources or {}).items()]
 
 
-# A family of metrics: its name, unit ("" for none), type and help, and the key of `stats()` and the labels of
-# each sample.
+# A group of metrics: its name, its unit ("" if it has none), its type and its help text; and for each sample
+# the key of `stats()` and the labels.
 _Family = tuple[str, str, str, str, list[tuple[str, dict[str, str]]]]
 
 

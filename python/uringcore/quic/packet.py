@@ -140,6 +140,7 @@ PROBING_FRAME_TYPES = frozenset(
 
 
 def pretty_protocol_version(version: int) -> str:
-    """A version as ``0x00000001 (VERSION_1)``; ``UNKNOWN`` where this module has no name for it."""
+    """Formats a version as ``0x00000001 (VERSION_1)``, with ``UNKNOWN`` for a version that has no name
+    here."""
     names = {int(known): known.name for known in QuicProtocolVersion}
     return f"0x{version:08x} ({names.get(version, 'UNKNOWN')})"

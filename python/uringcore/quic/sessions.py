@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 from uringcore._private_files import check_private, make_private
 
-# Imported here and not at its use, because a running loop imports no modules.
+# Names that methods use are imported here, because a running loop imports no modules.
 from uringcore.tls import (
     _MAX_EARLY_DATA,
     CipherSuite,
@@ -154,7 +154,7 @@ class SharedSessionStore:
         return bool(done.rowcount == 1)
 
     def close(self) -> None:
-        """Closes the file in this process; the next call opens it again."""
+        """Closes the database file in this process. The next call opens it again."""
         with self._lock:
             self._close()
 
@@ -167,7 +167,7 @@ class SharedSessionStore:
         if self._database is not None:
             return self._database
         journal = f"{self._path}-journal"
-        # All files are checked before one is made, so that a refused store leaves nothing behind.
+        # All files are checked before the first one is made, so that an error leaves no files behind.
         for path in (journal, *self._files()):
             check_private(path)
         for path in self._files():
@@ -176,8 +176,8 @@ class SharedSessionStore:
             self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
         try:
-            # Without waits for the disk a crash of the machine may lose sessions, each of which costs a full
-            # handshake.
+            # Writes do not wait for the disk. So a crash of the machine may lose sessions, and each lost
+            # session costs one full handshake.
             (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.execute("PRAGMA synchronous = OFF")
             database.execute(
@@ -189,9 +189,9 @@ class SharedSessionStore:
                 "CREATE TABLE IF NOT EXISTS tokens "
                 "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
             )
-            # Checked again before a session is written. SQLite removes two of the files when the last process
-            # closes the database, and makes new ones. Another user may have made files of these names in
-            # between.
+            # The files are checked again before a session is written. SQLite removes two of them when the
+            # last process closes the database, and makes new ones later. In between, another user may have
+            # made files with these names.
             check_private(journal)
             check_private(self._path, is_open=True)
             for path in self._files()[1:]:
@@ -204,7 +204,7 @@ class SharedSessionStore:
         return database
 
     def _files(self) -> list[str]:
-        """Returns the database, and SQLite's files beside it while it is open."""
+        """Returns the paths of the database, and of the files that SQLite has beside it while it is open."""
         return [self._path, f"{self._path}-wal", f"{self._path}-shm"]
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ class QuicConnectionStats(TypedDict):
     rtt: float
     """Smoothed round-trip time in seconds (RFC 9002 section 5.3); ``initial_rtt`` before a sample."""
     latest_rtt: float
-    """The newest sample in seconds; 0 before the first."""
+    """The newest sample of the round-trip time in seconds. 0 before the first sample."""
     min_rtt: float
     """The smallest sample in seconds."""
     rtt_variance: float
@@ -55,7 +55,7 @@ class QuicConnectionStats(TypedDict):
     ect0_received: int
     ect1_received: int
     ce_received: int
-    """Datagrams received with the congestion mark (CE, RFC 3168)."""
+    """Datagrams received with the mark for congestion (CE, RFC 3168)."""
 
     stream_frames_sent: int
     stream_frames_received: int
@@ -74,7 +74,7 @@ class QuicConnectionStats(TypedDict):
     """Bytes that wait in the streams' send queues."""
 
     key_updates: int
-    """The number of changes of the packet keys, by either side."""
+    """The number of changes of the packet keys that this side and the peer have begun."""
     version: int
     """The QUIC version on the wire."""
     cipher_suite: int | None

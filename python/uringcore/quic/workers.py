@@ -193,8 +193,8 @@ class PortGroup:
         if len(self._sockets) == 1:
             # A single socket receives all datagrams without steering.
             return
-        # Another process may change a state and steer meanwhile. So this is repeated until the states did not
-        # change: the process that steers last has read the newest states.
+        # Another process may change a state and steer in the meantime. So the states are read again until
+        # they have not changed: the process that steers last has then used the newest states.
         states = None
         while states != (states := self._states.all()):
             steer_by_connection_id(self._sockets[0].fileno(), _socket_indexes(states))
@@ -220,10 +220,10 @@ class PortGroup:
 
 
 def _socket_indexes(states: bytes) -> bytes:
-    """Returns, for each worker, the index of the socket that gets its packets."""
+    """Returns, for each place, the index of the socket that receives the packets of that place."""
     sockets = bytearray(range(len(states)))
-    # If no process accepts new clients, they are steered to draining processes, which refuse them: a client
-    # then fails at once instead of timing out.
+    # If no process accepts new clients, they are steered to processes that are about to end and refuse them.
+    # So a client fails at once instead of timing out.
     for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
             absent = [index for index in sockets if states[index] == ABSENT]

@@ -27,7 +27,8 @@ TLS_1_3 = 0x0304  # The only version that QUIC uses (RFC 9001 section 4.2).
 def common_scope(
     *, asgi_version: str, root_path: str, http_version: str = "3", scheme: str = "https"
 ) -> dict[str, Any]:
-    """Returns the constant part of a request's scope; the rest is added to a copy."""
+    """Returns the part of the scope that is constant for a server. For each request, the rest is added to a
+    copy."""
     return {
         "type": "http",
         "asgi": {"version": asgi_version, "spec_version": "2.3"},
@@ -62,7 +63,7 @@ class TLSExtension:
         self._anonymous: dict[int | None, dict[str, Any]] = {}
 
     def extension(self, connection: _Connection) -> dict[str, Any]:
-        """Returns the value for a connection, as far as its handshake has come."""
+        """Returns the value for a connection. Values that its handshake has not produced yet are missing."""
         suite = connection.stats()["cipher_suite"]
         chain = connection.get_peer_certificates()
         if chain:
@@ -76,7 +77,7 @@ class TLSExtension:
             "server_cert": self._server_certificate_pem,
             "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
             "client_cert_name": subject(chain[0]) if chain else None,
-            # Always None, because a certificate that fails verification ends the handshake.
+            # The value is always None, because a handshake whose client certificate is rejected fails.
             "client_cert_error": None,
             "tls_version": TLS_1_3,
             "cipher_suite": suite,

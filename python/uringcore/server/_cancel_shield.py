@@ -19,7 +19,7 @@ __all__ = ["shielded", "wait_despite_cancel"]
 
 def shielded() -> contextlib.AbstractContextManager[object]:
     """A context in which the anyio scopes around the running task do not cancel it."""
-    # No task is in a scope of a library that has not been imported.
+    # If anyio was not imported, no task is in one of its scopes.
     make_scope = getattr(sys.modules.get("anyio"), "CancelScope", None)
     scope: contextlib.AbstractContextManager[object]
     scope = contextlib.nullcontext() if make_scope is None else make_scope(shield=True)

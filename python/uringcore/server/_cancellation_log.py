@@ -33,7 +33,7 @@ def log_one_cancellation() -> Iterator[None]:
 
 
 class _Cancellations(logging.Filter):
-    """Passes the first record of a cancellation on and drops the others."""
+    """A filter that passes the first log record about a cancellation, and drops the others."""
 
     count = 0
 

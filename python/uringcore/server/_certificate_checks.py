@@ -66,7 +66,7 @@ def load_chain(context: ssl.SSLContext, config: Config) -> None:
     certfile = config.ssl_certfile
     assert certfile is not None
     keyfile = config.ssl_keyfile or certfile
-    # Never OpenSSL's own prompt: a server may have no terminal.
+    # A password is always passed. Otherwise OpenSSL would prompt for one, and a server may have no terminal.
     password = config.ssl_keyfile_password or ""
     try:
         context.load_cert_chain(certfile, config.ssl_keyfile, lambda: password)

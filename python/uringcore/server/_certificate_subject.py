@@ -31,7 +31,8 @@ EXPLICIT_VERSION = 0xA0
 
 
 def subject(certificate: bytes) -> str | None:
-    """Returns the distinguished name, most specific part first; ``None`` if it cannot be parsed."""
+    """Returns the distinguished name as text, with its most specific part first. ``None`` if it cannot be
+    parsed."""
     try:
         ((_, body),) = elements(certificate)
         (_, to_be_signed), *_ = elements(body)

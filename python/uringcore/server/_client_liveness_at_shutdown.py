@@ -47,7 +47,8 @@ class ClientLiveness:
         self._schedule_check()
 
     def all_answered(self) -> None:
-        """Starts :data:`LINGER_MAX_SECONDS`, unless it runs already. A late request stops it."""
+        """Begins the last :data:`LINGER_MAX_SECONDS`, because all requests are answered. A late request stops
+        the count."""
         if self._linger_until is None:
             self._linger_until = self._loop.time() + LINGER_MAX_SECONDS
 

@@ -47,7 +47,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service = service
         self._http: Http3Connection | None = None
         self._is_going_away = False
-        # The timer that ends the time in which requests are accepted after the first GOAWAY.
+        # The timer that ends the time after the first GOAWAY, in which requests are still accepted.
         self._crossing: asyncio.TimerHandle | None = None
         self._goaway_arrived = False
         self._sessions: set[SessionState] = set()
@@ -186,7 +186,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic,
             is_busy=lambda: self.is_busy,
             gone=lambda: self.close(ErrorCode.H3_NO_ERROR),
-            # If no other packet is in flight, a PING makes the client acknowledge something.
+            # A PING makes the client acknowledge something, if no other packet of this side is in flight.
             there=self.ping_if_busy,
         )
 
@@ -199,13 +199,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
                 link.refuse(503)
 
     def _reject_later_requests(self) -> None:
-        """Rejects later requests as unprocessed, so that their client can send them elsewhere."""
+        """Rejects later requests with the code that says that they were not processed, so that their client
+        can send them elsewhere."""
         if self._http is None or self._crossing is None:
             return
         self._crossing.cancel()
         self._crossing = None
         if self._service.stopping:
-            # Sessions may have begun after the first GOAWAY.
+            # Some sessions may have begun after the first GOAWAY. They are asked to end as well.
             self._http.close_sockets()
             self._end_sessions()
         self._http.go_away()

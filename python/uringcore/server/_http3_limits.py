@@ -293,6 +293,6 @@ def websocket_limits(config: Config) -> WebSocketLimits | None:
 
 
 def named_field(error: ValueError) -> tuple[str, str]:
-    """Splits a limit's error into the name of its field and the rest of the text."""
+    """Splits the text of a limit's error into the name of the field and the rest."""
     field, _, said = str(error).partition(" ")
     return field.removesuffix(":"), said

@@ -36,7 +36,7 @@ class HTTP3Service:
     report: Callable[[str, str, Any], object]
     """Logs errors of sessions, with the arguments that ``AsgiService`` passes to it."""
     sessions: SessionService | None = None
-    """Runs WebTransport sessions, if they are enabled."""
+    """Serves WebTransport sessions. ``None`` if they are disabled."""
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
     given_up: Callable[[str], None] | None = None
@@ -46,5 +46,6 @@ class HTTP3Service:
 
 
 def direct(application: Any) -> Any:
-    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
+    """Returns the application without uvicorn's middleware for X-Forwarded fields, for requests that have no
+    such fields."""
     return application.app if type(application) is ProxyHeadersMiddleware else application

@@ -38,7 +38,7 @@ class Lifespan(LifespanOn):
         if self._is_abandoned or self._task is None or self._task.done():
             return
         self._is_abandoned = True
-        # With this `shutdown()`, which waits for the application, reports a failure.
+        # With this flag set, `shutdown()`, which waits for the application, reports a failure.
         self.shutdown_failed = True
         self.startup_event.set()
         self.shutdown_event.set()

@@ -110,8 +110,8 @@ def listen(config: Config) -> ServerSockets:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
         if config.keys.reset and any(map(shares_port, found.udp)):
             raise OSError(SHARED_PORT)
-        # The metrics port is bound first, and listens at once. Otherwise two servers could bind it, and only
-        # one could listen there.
+        # The metrics port is bound first, and its socket listens at once. Otherwise two servers could bind
+        # the port, and the second would fail only later.
         bind_metrics(config)
         bind_missing(found, config)
         return found
@@ -145,7 +145,7 @@ def bind_missing(found: ServerSockets, config: Config) -> None:
 
 
 def bind_metrics(config: Config) -> None:
-    """The port of the metrics, unless it is bound. Raises ``OSError``."""
+    """Binds the port of the metrics, unless that is done already. Raises ``OSError``."""
     if config.metrics_port is None or config.metrics_sockets:
         return
     bound = bind_addresses(config.metrics_host, config.metrics_port, None, tcp="--metrics-port")
@@ -167,7 +167,7 @@ def bind_metrics_or_exit(config: Config) -> None:
 
 
 def close_metrics(config: Config) -> None:
-    """Lets go of it, in this process."""
+    """Closes the metrics socket in this process."""
     while config.metrics_sockets:
         config.metrics_sockets.pop().close()
 
@@ -205,7 +205,8 @@ def bind_all(
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
             with name_in_errors(f"UDP {host}:{udp_port} for HTTP/3"):
-                # IPv4 gets a separate socket, as asyncio's create_server does for TCP.
+                # IPv6 sockets do not accept IPv4, which gets a socket of its own, as in asyncio's
+                # create_server for TCP.
                 sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
             sockets.udp.append(sock)
             chosen = sock.getsockname()[1]
@@ -245,7 +246,7 @@ def change_mode(path: str, mode: int) -> None:
 
 
 def remove_unix(path: str) -> int:
-    """Removes a Unix socket, and no other file or link. Returns its permissions, or 0."""
+    """Removes the file of a Unix socket, and no other kind of file. Returns the file's permissions, or 0."""
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(path)
         if stat.S_ISSOCK(found.st_mode):

@@ -38,7 +38,7 @@ class Application(Protocol):
 
 
 class Listener(Protocol):
-    """The QUIC endpoints and their connections."""
+    """The interface of the QUIC endpoints that the pages report on."""
 
     @property
     def service(self) -> Any: ...
@@ -79,8 +79,8 @@ class MetricsMiddleware:
         self._all = SharedResult(self._gathered)
         self._worker_reports: WorkerReports | None = None
         if folder is not None:
-            # The process ID and not the number of the place: while a worker is replaced, two processes have
-            # one place.
+            # The process ID identifies the worker, and not the number of its place: while a worker is
+            # replaced, two processes have the same place.
             self.sources.worker = str(os.getpid())
             self._worker_reports = WorkerReports(folder, self._own.get)
         self._application: Application | None = None
@@ -127,7 +127,8 @@ class MetricsMiddleware:
         self._tick_at = now
 
     def response_given_up(self, why: str) -> None:
-        """Counts a response that was cancelled because its HTTP/3 client reads nothing, or too slowly."""
+        """Counts a response that was cancelled because its HTTP/3 client reads too slowly, or not at all.
+        ``why`` is the reason."""
         self.counts.given_up[why] += 1
 
     def connection_ended(self, stats: Any) -> None:
@@ -196,7 +197,7 @@ class MetricsMiddleware:
 
 
 class Gathered:
-    """Reports of all processes, and the texts rendered from them, each once."""
+    """The reports of all processes, and the texts that are made from them. Each text is made only once."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
@@ -214,7 +215,7 @@ class Gathered:
 
 
 class Passing:
-    """A response in progress, until its last message or the application's end."""
+    """A response that an application is sending."""
 
     def __init__(self, counts: Counters, scope: Any, send: Send) -> None:
         self._counts = counts

@@ -22,7 +22,8 @@ METRICS_PATH = "/metrics"
 """Prometheus's default path."""
 
 REQUEST_SECONDS = 10.0
-"""Time limit of a request and its answer. Collecting reports from stuck processes takes two seconds."""
+"""Seconds that a request and its answer may take. Collecting the reports of stuck processes takes two
+seconds."""
 
 REQUEST_BYTES_MAX = 8192
 

@@ -98,7 +98,7 @@ class HTTP3Listener:
 
     def _look_at_clock(self) -> None:
         loop = asyncio.get_running_loop()
-        # The timer is started first, so that an exception of a connection does not end it.
+        # The next timer is started first, so that an exception of a connection does not end the series.
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
         for connection in list(self.service.connections):
             try:
@@ -108,12 +108,12 @@ class HTTP3Listener:
                 self.service.report("fault", text, error)
 
     def close(self) -> None:
-        """Accepts no new connections; open ones continue until their shutdown."""
+        """Accepts no new connections. Open connections continue until they are shut down."""
         self.service.stopping = True
         self.stop_accepting()
 
     def stop_accepting(self) -> None:
-        """Accepts no new connections; those whose handshakes are under way are served."""
+        """Accepts no new connections. Connections whose handshake has begun are still served."""
         for transport in self._transports:
             transport.stop_accepting()
 
@@ -129,7 +129,7 @@ class HTTP3Listener:
             transport.close()
 
     async def wait_closed(self) -> None:
-        """Closes the endpoints and their remaining connections, and waits until they have ended."""
+        """Closes the endpoints with their remaining connections. Waits until all have ended."""
         self.abort()
         for transport in self._transports:
             await transport.wait_closed()
@@ -138,7 +138,7 @@ class HTTP3Listener:
 
 def warn_about_small_buffers(sock: socket.socket) -> None:
     """Logs a line if the kernel gives a socket smaller buffers than requested."""
-    # The kernel reports twice the size, for its own overhead (socket(7)).
+    # The kernel doubles the requested size, for its own overhead, and reports the doubled size (socket(7)).
     receiving, sending = (
         sock.getsockopt(socket.SOL_SOCKET, option) // 2
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)

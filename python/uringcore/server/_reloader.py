@@ -63,7 +63,7 @@ class ReloaderLink:
             self._report.send(os.getpid())
 
     def _watch(self) -> None:
-        # No events are requested, so poll() returns only when the other end is closed.
+        # poll() waits for no events, so it returns only when the other end is closed.
         watched = select.poll()
         watched.register(self._report, 0)
         watched.poll()
@@ -82,7 +82,8 @@ class Reloader(ChangeReload):
     """
 
     def __init__(self, config: Config, target: Callable[..., None], sockets: list[socket]) -> None:
-        # A pipe and not a queue: a child that is killed could leave a queue's lock held.
+        # A pipe is used instead of a queue, because a child that is killed could leave the lock of a queue
+        # held.
         self._reports, report = multiprocessing.get_context("spawn").Pipe(duplex=False)
         super().__init__(config, functools.partial(target, report=report), sockets)
         self._server_pid = 0
@@ -106,7 +107,7 @@ class Reloader(ChangeReload):
         self._read_reports()
 
     def shutdown(self) -> None:
-        """Stops the child. Clients are refused meanwhile: the child accepts none, and has its own sockets."""
+        """Stops the child. Clients are refused from then on, because the child's sockets are its own."""
         for sock in self.sockets:
             sock.close()
         super().shutdown()
@@ -124,7 +125,7 @@ class Reloader(ChangeReload):
         if sig != signal.SIGINT:
             return
         self._interrupts += 1
-        # The first SIGINT ends run(), which stops the child.
+        # The first SIGINT already ends run(), which stops the child. A second one kills the child.
         if self._interrupts > 1 and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(
@@ -139,7 +140,7 @@ class Reloader(ChangeReload):
         return self._server_pid == self.process.pid
 
     def _read_reports(self) -> None:
-        # All reports are read, because a pipe that nobody reads fills up.
+        # All reports are read, so that the pipe does not fill up.
         while self._reports.poll():
             self._server_pid = self._reports.recv()
 

@@ -45,7 +45,7 @@ class Counters:
         self.requests_open: Counter[str] = Counter()
         """Open requests by HTTP version."""
         self.durations: dict[str, Histogram] = {}
-        """Seconds until the last message of a response, by HTTP version."""
+        """Histograms, by HTTP version, of the seconds from a request to the last message of its response."""
         self.websockets = 0
         self.websockets_open = 0
         self.given_up: Counter[str] = Counter()
@@ -80,5 +80,6 @@ def method_label(method: str) -> str:
 
 
 def status_label(status: int) -> str:
-    """A registered status as it is, and any other one as its class."""
+    """Returns a label for a response's status: the number if it is registered, otherwise its class, such as
+    ``4xx``."""
     return str(status) if status in STATUSES else f"{status // 100}xx"

@@ -91,7 +91,7 @@ def log_config(form: str) -> dict[str, Any]:
     for handler in config["handlers"].values():
         handler["class"] = "uringcore.server._request_log.LogHandler"
     if sys.stdout is None:
-        # The stream is set in the formatters too, because uvicorn's call its isatty().
+        # The stream is set in uvicorn's formatters as well, because they call its isatty().
         for formatter in config["formatters"].values():
             formatter["use_colors"] = False
     config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}

@@ -71,6 +71,6 @@ def contents(kind: str, path: str) -> bytes:
 
 
 def with_former_keys(key: bytes, present: Iterable[bytes]) -> list[bytes]:
-    """The key and its newest former ones: tokens that these sealed are accepted, and connections of their
-    time are reset."""
+    """Returns ``key``, followed by the newest of the ``present`` keys. Tokens that those have sealed stay
+    valid, and connections from their time can be reset."""
     return [key, *(one for one in present if one != key)][:KEYS_MAX]

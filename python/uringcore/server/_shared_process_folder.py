@@ -38,8 +38,8 @@ class SharedFolder:
         _remove_left(parent, prefix)
         self._lock: int | None = None
         while self._lock is None:
-            # Repeated, because another server that starts may remove the folder before this one has locked
-            # it.
+            # The folder may have to be made again, because another server that starts may remove it before
+            # this one has locked it.
             self.path = tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent)
             self._hold()
 
@@ -56,7 +56,7 @@ class SharedFolder:
                 os.close(lock)
 
     def remove(self) -> None:
-        """Removes the folder and its contents, also if other processes hold it. Repeated calls do nothing."""
+        """Removes the folder and its contents, even if other processes use it. A second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -72,11 +72,11 @@ class SharedFolder:
 
 
 def _remove_left(parent: str, prefix: str) -> None:
-    """Removes folders of this user's servers that were killed."""
+    """Removes folders that servers of this user have left because they were killed."""
     try:
         names = os.listdir(parent)
     except OSError:
-        # If the folder cannot be read, mkdtemp() reports the error.
+        # mkdtemp() reports the error if the parent folder cannot be read.
         return
     for name in names:
         path = os.path.join(parent, name)
@@ -100,8 +100,8 @@ def _remove_if_left(path: str) -> None:
         # A folder without a lock file is just being made by another server.
         return
     try:
-        # The lock is held during the removal. A server that is about to lock the folder waits, and then finds
-        # it removed.
+        # The lock is held during the removal. Another server that is about to lock the folder waits, and then
+        # finds that it was removed.
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

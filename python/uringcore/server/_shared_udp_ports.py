@@ -50,7 +50,7 @@ class Ports:
 
     @property
     def have_room(self) -> bool:
-        """True if there is a place for one more worker."""
+        """True if one more worker can get a place."""
         return bool(self._free) or not self._groups
 
     def take(self, is_first: bool) -> list[PortWorker]:
@@ -64,12 +64,13 @@ class Ports:
         return [group[index] for group in self._groups]
 
     def mark(self, places: Iterable[PortWorker], *, accepting: bool) -> None:
-        """Marks the places of a running worker; ``accepting`` if it accepts new clients."""
+        """Marks the places of a worker as having a process. ``accepting`` says that the worker accepts new
+        clients."""
         for group, place in zip(self._groups, places, strict=True):
             group.mark(place.index, serving=True, accepting=accepting)
 
     def give_back(self, places: Iterable[PortWorker]) -> None:
-        """Frees the places of a worker that has ended."""
+        """Frees the places of a worker, because it has ended."""
         for group, place in zip(self._groups, places, strict=True):
             group.mark(place.index, serving=False)
         self._free += {place.index for place in places}

@@ -19,12 +19,12 @@ __all__ = ["command"]
 
 
 class Line(click.Command):
-    """A whole command line; its first word selects ``get`` or the server."""
+    """A click command for a whole command line, whose first word selects ``get`` or the server."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> click.Context:
-        """Returns the context of the words typed so far."""
+        """Returns click's context for the words that were typed so far."""
         if args[:1] == ["get"]:
             return get_command().make_context("get", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
@@ -40,7 +40,8 @@ def command() -> click.Command:
 def first_word(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Completes ``get``; names of applications cannot be completed."""
+    """Completes the first word if it is the beginning of ``get``. Names of applications cannot be
+    completed."""
     offered = CompletionItem("get", help="fetch a URL over HTTP/3")
     return [offered] if "get".startswith(incomplete) else []
 

@@ -76,7 +76,7 @@ def check_options(config: Config) -> None:
 
 
 def check_http3_port(port: int | None, fd: int | None) -> None:
-    """Raises :class:`StartupError` if both options for HTTP/3's socket are given."""
+    """Raises :class:`StartupError` if both options that name HTTP/3's socket are given."""
     if port is not None and fd is not None:
         raise StartupError(
             "--http3-port and --http3-fd: both set the address of HTTP/3, so only one of them can be given"
@@ -147,7 +147,7 @@ def check_metrics_port(config: Config, host: str, port: int | None) -> None:
 
 
 def check_protocols(protocols: Iterable[str]) -> None:
-    """Checks the names of extended CONNECT's protocols."""
+    """Checks the protocol names that extended CONNECT requests may use."""
     for name in protocols:
         if not TOKEN.fullmatch(name):
             raise StartupError(f"--http3-connect: {name!r} is not a protocol name")

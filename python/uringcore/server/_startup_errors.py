@@ -21,7 +21,7 @@ __all__ = [
     "without_stop_signals",
 ]
 
-# uvicorn's exit status, defined here because its place in uvicorn changes.
+# The exit status of uvicorn. It is defined here because its module differs between versions of uvicorn.
 STARTUP_FAILURE = 3
 
 # The packages of the extra. The name `uringcore` on the public index belongs to another author's package.

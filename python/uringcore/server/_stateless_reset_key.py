@@ -28,7 +28,7 @@ def reset_key(secret: bytes, group: str | None = None) -> bytes:
 def _machine() -> bytes:
     """Identifies this machine. A container has its own host name, and cloned machines may share theirs."""
     number = b""
-    # Containers have no machine-id, and are identified by their host names.
+    # A container has no machine-id file, so its host name identifies it.
     with contextlib.suppress(OSError):
         number = Path(MACHINE_ID).read_bytes().strip()
     return b"machine\0" + number + b"\0" + socket.gethostname().encode()

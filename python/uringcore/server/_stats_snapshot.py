@@ -24,11 +24,11 @@ AT_ONCE = 256
 """Connections that are read in one iteration of the loop, which takes about a millisecond."""
 
 SHOWN = 50
-"""Connections that a report lists: those with the most open requests."""
+"""The maximum number of connections that a report lists: those with the most open requests."""
 
 
 class Connection(Protocol):
-    """An HTTP/3 connection's part in a report."""
+    """The interface of an HTTP/3 connection whose counters are reported."""
 
     @property
     def open_requests(self) -> int: ...
@@ -60,12 +60,12 @@ class Sources:
     """HTTP/3 connections."""
     endpoints: Sequence[Endpoint] = ()
     memory_budget: int = 0
-    """Bytes that the process may hold for QUIC clients."""
+    """The number of bytes that the process may hold for QUIC clients."""
 
 
 @dataclass
 class Report:
-    """One process at one moment."""
+    """The numbers of one process at one moment."""
 
     worker: str
     pid: int
@@ -111,8 +111,8 @@ async def make_report(counts: Counters, sources: Sources) -> Report:
     for number, connection in enumerate(connections, 1):
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
-        # If a connection has ended meanwhile, its final statistics are added here, because `counts` lacks
-        # them.
+        # A connection that has ended in the meantime is missing in `counts`, so its final statistics are
+        # added here.
         stats = connection.stats()
         rtts.append(stats["rtt"])
         report.streams_open += stats["streams_open"]
@@ -164,7 +164,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def process() -> dict[str, float]:
-    """This process's memory, open files and processor time."""
+    """Returns this process's memory, open files and processor time."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {

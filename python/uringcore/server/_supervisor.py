@@ -36,7 +36,7 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# If a worker ends sooner than this after its start, the start of the next one is delayed.
+# If a worker ends within this number of seconds after its start, the start of the next worker is delayed.
 SHORT_LIFE_SECONDS = 10.0
 DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
 
@@ -61,7 +61,7 @@ class Supervisor:
         self._target = target
         self._ports = Ports(self._shared(sockets), config, workers=config.workers)
         self._count = config.workers
-        # Workers that start or serve, oldest first. Workers that must end are in a list of their own.
+        # Workers that start or serve, oldest first. Workers that were told to end are in another list.
         self._workers_now: list[Worker] = []
         self._leaving: list[Worker] = []
         self._status = 0
@@ -185,7 +185,7 @@ class Supervisor:
         if USED_UP in messages:
             self._replace_soon(self._replace_used_up(worker))
         if ENDING in messages and worker in self._workers_now:
-            # The worker reports that it stops, because of a signal from elsewhere.
+            # The worker has reported that it stops, because another process has sent it a signal.
             self._mark_leaving(worker)
             self._fill()
 
@@ -197,7 +197,7 @@ class Supervisor:
     # and end ---------------------------------------------------------------------------------------
 
     def _mark_leaving(self, worker: Worker) -> None:
-        """Moves a worker to those that accept no new clients."""
+        """Moves a worker to the list of workers that accept no new clients."""
         worker.is_leaving = True
         self._workers_now.remove(worker)
         self._leaving.append(worker)
@@ -236,7 +236,8 @@ class Supervisor:
         if worker.is_serving:
             logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
         elif not any(one.is_serving for one in self._workers_now):
-            # Another worker would fail too, for example because the application cannot be imported.
+            # Another worker would fail for the same reason, for example because the application cannot be
+            # imported.
             logger.error(
                 "Child process [%d] failed to start, stopping the parent process.", worker.pid
             )
@@ -323,7 +324,8 @@ class Supervisor:
             delay = min(DELAY_SECONDS_MAX, delay * 2)
 
     async def _replace(self, old: Worker) -> bool:
-        """Starts a worker, and retires ``old`` once it serves. Returns False if it fails to start."""
+        """Starts a worker in place of ``old``, which ends when the new one serves. Returns False if the new
+        one fails to start."""
         while not self._ports.have_room:
             self._has_ended.clear()
             await self._has_ended.wait()

@@ -32,7 +32,7 @@ class Connection(Protocol):
     """Methods that the protocols of uvicorn and of HTTP/3 share."""
 
     def shutdown(self) -> None:
-        """Closes a connection without a request at once, others after their response."""
+        """Closes a connection that has no request at once, and another one after its response."""
 
 
 @contextlib.contextmanager
@@ -110,7 +110,8 @@ async def close_when_idle(connections: Iterable[object]) -> None:
             if not isinstance(transport, asyncio.Transport) or not transport.is_closing():
                 continue
             if transport.get_write_buffer_size():
-                # The client is still reading its response, so its time has not begun.
+                # The client is still reading a response, so the time limit for the closed connection has not
+                # begun.
                 closed_at.pop(transport, None)
             elif loop.time() - closed_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()

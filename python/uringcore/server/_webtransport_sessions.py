@@ -62,7 +62,7 @@ class SessionService:
         task.add_done_callback(self._state.tasks.discard)
 
     async def _run(self, session: AsgiSession, link: SessionState) -> None:
-        # Read now, because the application or a proxy middleware may change it.
+        # The value is read now, because the application or a proxy middleware may change it later.
         client = session.scope.get("client")
         try:
             await session.run(self._application)
@@ -70,7 +70,8 @@ class SessionService:
             if session.is_untouched:
                 self._log_application_error(error)
             elif session.was_over and is_only(error, QuicError):
-                # An application gets this exception if its client has disconnected, so it is not logged.
+                # The application got this exception because its client has disconnected. That is no fault, so
+                # it is not logged.
                 pass
             elif session.was_abandoned:
                 text = "Exception in ASGI application after its client had gone"
@@ -87,7 +88,7 @@ class SessionService:
                 text = "ASGI callable returned without accepting or refusing the session."
                 self._report("application", text, None)
         status = 200 if link.is_open else link.refused_with
-        # No status was sent to a client that disconnected first.
+        # If the client has disconnected first, no status was sent, so there is nothing to log.
         if status is not None and self._log_access is not None:
             self._log_access({**session.scope, "method": "CONNECT"}, status)
 

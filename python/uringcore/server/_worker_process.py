@@ -40,24 +40,24 @@ SPAWN = multiprocessing.get_context("spawn")
 # The messages on the socket between the supervisor and a worker. Each is one byte.
 ASK, ANSWER, SERVING, USED_UP, ENDING, RETIRE = b"?", b"!", b"S", b"U", b"E", b"R"
 
-# Signals that only the supervisor handles. A terminal sends them to its workers, too, which ignore them.
+# A terminal sends these signals to all processes. Only the supervisor handles them; workers ignore them.
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)
 
 
 class Stoppable(Protocol):
-    """A server that can be asked to stop."""
+    """The interface of a server that can be asked to stop."""
 
     def handle_exit(self, sig: int, frame: None) -> None: ...
 
 
 class _Server(Stoppable, Protocol):
-    """The methods of a server that its slot calls."""
+    """The interface of a server, as the worker's slot uses it."""
 
     def retire(self) -> None: ...
 
 
 class Target(Protocol):
-    """Serves in a child process until it is asked to stop."""
+    """The interface of a server that runs in a child process until it is asked to stop."""
 
     def __call__(
         self, config: Config, sockets: list[socket.socket], slot: WorkerSlot
@@ -76,7 +76,7 @@ class WorkerSlot:
     _server: _Server | None = None
 
     def take(self, config: Config) -> None:
-        """From now on the supervisor's messages are read and its end is noticed."""
+        """From now on, messages of the supervisor are read and its end is detected."""
         threading.Thread(
             target=self._listen, args=(config,), name="uringcore-slot", daemon=True
         ).start()
@@ -127,9 +127,9 @@ class WorkerSlot:
 
 
 def stop_orphan(config: Config, server: Stoppable | None) -> None:
-    """Stops this child process like SIGTERM, because its parent has died and cannot stop it."""
+    """Stops this child process as SIGTERM would, because its parent has died and cannot stop it."""
     if server is None:
-        # The start-up may never complete, and the worker serves no client, so it ends at once.
+        # The start-up may never complete. The worker serves no client yet, so it ends at once.
         config.remove_shared_folders()
         os._exit(STARTUP_FAILURE)
     server.handle_exit(signal.SIGTERM, None)
@@ -201,7 +201,7 @@ class Worker:
         return self._unanswered - 1
 
     def retire(self) -> None:
-        """Makes the worker end while others continue on its sockets."""
+        """Asks the worker to end. Other workers continue on its sockets."""
         self.is_leaving = True
         if self.is_serving:
             self._send(RETIRE)
@@ -224,7 +224,8 @@ class Worker:
         self.channel.close()
 
     def _send(self, word: bytes) -> None:
-        # If the process has ended or does not read, the supervisor detects that elsewhere.
+        # If the process has ended or does not read, the message is lost. The supervisor detects that
+        # elsewhere.
         with contextlib.suppress(OSError):
             self.channel.send(word)
 

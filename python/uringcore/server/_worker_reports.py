@@ -19,7 +19,7 @@ from uringcore.server._stats_snapshot import Report
 __all__ = ["WorkerReports"]
 
 REPORT_SECONDS_MAX = 2.0
-"""Seconds that a process has for its report. The report of a process that is stuck is left out."""
+"""Seconds that a process has to send its report. The report of a stuck process is left out."""
 
 
 class WorkerReports:
@@ -35,7 +35,7 @@ class WorkerReports:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Starts listening for the other processes, unless it listens already."""
+        """Starts to listen for the other processes' requests for reports, unless it listens already."""
         if self._server is None:
             self._server = await asyncio.start_unix_server(self._serve_client, self._own)
 
@@ -48,7 +48,7 @@ class WorkerReports:
             os.close(self._place)
 
     async def reports(self) -> list[Report]:
-        """Returns the reports of all processes that answer, this one's first."""
+        """Returns the reports of all processes that answer. The first one is that of this process."""
         others = [path for path in sorted(self._folder.glob("[0-9]*")) if path != self._own]
         answers = await asyncio.gather(*(self._request(path) for path in others))
         return [await self._make_report(), *(answer for answer in answers if answer is not None)]

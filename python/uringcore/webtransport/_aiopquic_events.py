@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 WT_SESSION_GONE = 0x170D7B68
-"""The code of streams that end with their session."""
+"""The error code of streams that end because their session has ended."""
 
 _NOTHING = memoryview(b"")
 
@@ -47,7 +47,7 @@ class WebTransportSessionRefused(WebTransportEvent):
 
 @dataclass
 class WebTransportSessionDraining(WebTransportEvent):
-    """The peer requests this side to end the session."""
+    """The peer has asked this side to end the session."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class WebTransportNewStream(WebTransportEvent):
 
 @dataclass
 class WebTransportStreamDataReceived(WebTransportEvent):
-    """Data of a stream, and with ``end_stream`` its end."""
+    """Data of a stream. With ``end_stream`` the stream ends after the data."""
 
     stream_id: int = 0
     data: memoryview = _NOTHING

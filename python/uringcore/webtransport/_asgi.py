@@ -78,13 +78,13 @@ class _Extension(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Like ``dict.get``."""
+        """Returns an item or a default, as ``dict.get`` does."""
         self.is_used = True
         return super().get(name, default)
 
 
 class AsgiSession:
-    """One session, between its client and an application."""
+    """A session between its client and an ASGI application."""
 
     def __init__(self, link: SessionState, scope: Message) -> None:
         self._link = link

@@ -140,7 +140,7 @@ async def _connect_to_address(
 
 
 class _Life(BaseConnectionProtocol):
-    """A connection that carries sessions, and ends with the last of them."""
+    """The life of a connection that carries only sessions, and that ends with the last one."""
 
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
@@ -168,7 +168,7 @@ class _Life(BaseConnectionProtocol):
         return link
 
     async def wait_gone(self) -> None:
-        """Waits for the end of the connection, if it has no session left."""
+        """Waits until the connection has ended, if no session is left on it."""
         if self._closing is not None:
             await self.wait_closed()
 
@@ -184,7 +184,7 @@ class _Life(BaseConnectionProtocol):
             on_change=self._session_changed,
             connection=self,
         )
-        # If the SETTINGS forbid the request, it has ended at once.
+        # If the server's SETTINGS forbid the request, the session has ended at once.
         if not link.released.is_set():
             self._sessions.add(link)
         return link

@@ -34,7 +34,8 @@ class SessionRefusedError(WebTransportError):
 
 
 class SessionClosedError(WebTransportError):
-    """One side closed the session, with the application's ``code`` (32 bits) and ``reason``."""
+    """This side or the peer has closed the session, with the application's ``code`` (32 bits) and
+    ``reason``."""
 
     def __init__(self, code: int = 0, reason: str = "") -> None:
         said = f": {reason}" if reason else ""

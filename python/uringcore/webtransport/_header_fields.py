@@ -9,16 +9,16 @@ from uringcore.webtransport._errors import Headers
 __all__ = ["HeadersLike", "as_headers", "first"]
 
 HeadersLike = Iterable[tuple[str | bytes, str | bytes]]
-"""Pairs of name and value."""
+"""Converts header fields to pairs of a name and a value, both bytes."""
 
 
 def as_headers(headers: HeadersLike) -> list[tuple[bytes, bytes]]:
-    """Pairs of bytes, with names in lower case (RFC 9114 section 4.2)."""
+    """Converts header fields to pairs of bytes, with names in lower case (RFC 9114 section 4.2)."""
     return [(_bytes(name).lower(), _bytes(value)) for name, value in headers]
 
 
 def first(headers: Headers, name: bytes) -> str | None:
-    """The value of the first field of that name."""
+    """Returns the value of the first header field with the name ``name``."""
     for known, value in headers:
         if known == name:
             return value.decode("latin-1")

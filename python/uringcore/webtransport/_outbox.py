@@ -40,11 +40,11 @@ class Outbox:
         self.is_awaited = False
         """True if the program waits for room."""
         self.drained = asyncio.Event()
-        """Set when there is room. The program may clear it, and :attr:`is_awaited`."""
+        """An event that is set when the outbox has room. The program may clear it, and :attr:`is_awaited`."""
 
     def put(self, data: bytes, end: bool, places: int) -> bool:
         """Queues all of the data or nothing. True if :meth:`send` has to be started."""
-        # Copied, because the program may change its buffer.
+        # The data is copied, because the program may change its buffer afterwards.
         data = contiguous_bytes(data, "data")
         size = len(data)
         if size > places:
@@ -104,14 +104,15 @@ class Outbox:
 
 
 class Outboxes:
-    """The outboxes of a session's streams. Each is made at its first use, and removed when its stream has
-    ended or was stopped."""
+    """The outboxes of a session. Each is made when it is first used. It is removed when its stream has ended
+    or was stopped."""
 
     def __init__(self, streams: StreamsById[Any], quic: QuicConnection) -> None:
         self._streams = streams
         self._quic = quic
         self._of: dict[int, Outbox] = {}
-        # An upper bound of the waiting bytes: those at the last count, and those that were queued since.
+        # An upper bound of the bytes that wait: those that were counted last, and those that were queued
+        # since.
         self._queued_at_most = 0
         streams.on_over = self._forget_stream
 
@@ -119,7 +120,7 @@ class Outboxes:
         return len(self._of)
 
     def known(self, number: int) -> Outbox | None:
-        """The outbox of a stream, if it was made."""
+        """Returns the outbox of a stream. ``None`` if it was not made yet."""
         return self._of.get(number)
 
     def find(self, number: int) -> Outbox | None:
@@ -146,7 +147,8 @@ class Outboxes:
         self._queued_at_most += outbox.used - before
 
     async def wait_for_room(self, most: int) -> None:
-        """If more than ``most`` bytes wait: waits until half of that is left, or the session has ended."""
+        """Waits if more than ``most`` bytes are queued: until only half of that is left, or until the session
+        has ended."""
         if self._queued_at_most <= most or self._count() <= most:
             return
         while self._count() > most // 2:

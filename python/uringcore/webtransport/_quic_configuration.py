@@ -29,7 +29,8 @@ FIELDS = {
     "secrets_log_file": "key_log",
     "send_buffer_high": "send_buffer",
 }
-# Fields that are ignored: WebTransport determines their value, or another argument does.
+# Fields of the configuration that are ignored, because WebTransport or another argument determines their
+# values.
 SILENT = {"alpn_protocols", "is_client", "max_datagram_frame_size", "reset_stream_at"}
 CLIENTS = {"cafile", "server_name", "verify_mode"}
 # Fields that must not be set on a server, whose certificate and key are arguments.
@@ -81,7 +82,7 @@ def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _program_names(**more: str) -> Iterator[None]:
-    """Replaces the names of fields in errors by those that the program has used. ``more`` are further such
+    """Replaces field names in errors by the names that the program has used. ``more`` has additional
     names."""
     names = {ours: theirs for theirs, ours in FIELDS.items()} | more
     try:

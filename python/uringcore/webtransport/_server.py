@@ -252,7 +252,7 @@ class Server(ClosedOnExit):
             await self._backlog.wait()
 
     def _next(self) -> SessionState | None:
-        """The first waiting request whose client is still connected."""
+        """Returns the first waiting request whose client is still connected."""
         while (link := self._backlog.take()) is not None:
             if not link.is_closed:
                 return link
@@ -391,7 +391,7 @@ class Server(ClosedOnExit):
         try:
             session = accepted(link, self._protocols)
         except (WebTransportError, ValueError):
-            # The client has left, or offers none of the protocols.
+            # The client has disconnected, or has offered none of the protocols.
             link.refuse(500)
             return
         async with session:
@@ -406,7 +406,7 @@ class Server(ClosedOnExit):
 
     def _failed(self, session: Session, link: SessionState, error: Exception) -> None:
         if link.is_abandoned or isinstance(error, DatagramSendError):
-            # Clients can cause these exceptions, so their number in the log is limited.
+            # Clients can cause these exceptions at will, so the number of log lines about them is limited.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"
             text = f"Exception in the handler of {session!r}, {why}"
             self._log.report("departure", text, (session.peer_address, error))
@@ -434,5 +434,5 @@ def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
 LOG_LINES = 10
 # Seconds between two checks of time limits.
 TICK_SECONDS = 1.0
-# The error code of an orderly end (RFC 9114 section 8.1).
+# The error code for an orderly end of a connection (RFC 9114 section 8.1).
 H3_NO_ERROR = 0x100

@@ -35,7 +35,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
     """
 
     def __new__(cls, link: SessionState) -> Session:
-        """Not for programs."""
+        """The constructor is not for programs."""
         self = super().__new__(cls, link.core.manager)
         self._link = link
         return self
@@ -120,7 +120,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
         return self._link.core.stats()
 
     def drain(self) -> None:
-        """Requests the peer to end the session; nothing else changes."""
+        """Asks the peer to end the session. The session itself does not change."""
         self._link.drain()
 
     async def wait_draining(self) -> None:
@@ -170,7 +170,7 @@ def opening(
     """
 
     async def make(origin: str | None) -> Session:
-        # Nothing refers to a session that is opened after the time limit, so it is closed when it is
+        # If the session opens only after the time limit, nothing references it. So it is closed when it is
         # collected.
         link = await ask()
         link.made_at = origin

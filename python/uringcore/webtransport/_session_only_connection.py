@@ -134,7 +134,7 @@ class SessionTransport(BaseConnectionProtocol):
         self._is_going_away = False
 
     def connection_made(self, transport: QuicTransport) -> None:
-        """Attaches HTTP/3, after the handshake has selected it."""
+        """Attaches HTTP/3, when the handshake has selected it as the application protocol."""
         super().connection_made(transport)
         name = transport.get_extra_info("sockname")
         self.quic._notify_finished()
@@ -155,7 +155,8 @@ class SessionTransport(BaseConnectionProtocol):
             self._http.tick()
 
     def go_away(self) -> None:
-        """Sends GOAWAY, and asks the peer to end open sessions. The connection is closed when it has none."""
+        """Sends GOAWAY, and asks the peer to end its open sessions. The connection is closed when no session
+        is left."""
         self._is_going_away = True
         if self._http is not None and self.completed is not None:
             self._http.go_away()
@@ -191,7 +192,7 @@ class SessionTransport(BaseConnectionProtocol):
         self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        """Closes the connection if its client has no session and got a GOAWAY."""
+        """Closes the connection after GOAWAY if its client has no session."""
         is_unused = not self.sessions and not self.leaving
         if self._is_going_away and is_unused and self.completed is not None:
             self.close(H3_NO_ERROR, "")
@@ -215,5 +216,5 @@ class SessionTransport(BaseConnectionProtocol):
 REQUESTS = 100
 # HTTP/3's unidirectional streams: a control stream and two of QPACK's (RFC 9114 section 6.2).
 HTTP3_UNI_STREAMS = 3
-# The error code of an orderly end (RFC 9114 section 8.1).
+# The error code for an orderly end of a connection (RFC 9114 section 8.1).
 H3_NO_ERROR = 0x100

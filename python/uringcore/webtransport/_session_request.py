@@ -51,7 +51,8 @@ class SessionRequest(RequestAttributes):
     refused."""
 
     def __init__(self, link: SessionState, protocols: Sequence[str] = ()) -> None:
-        """Not for programs. ``protocols`` are those that the server supports, the preferred one first."""
+        """The constructor is not for programs. ``protocols`` are the protocols that the server supports, the
+        preferred one first."""
         self._link = link
         self._served = protocols
         self._is_answered = False
@@ -95,7 +96,7 @@ class SessionRequest(RequestAttributes):
     def _answer(self, answer: Callable[..., _Result], *args: object) -> _Result:
         if self._is_answered:
             raise RuntimeError("the request has been answered")
-        # If this raises, the request is still unanswered.
+        # If the call raises an exception, the request stays unanswered.
         result = answer(*args)
         self._is_answered = True
         return result
@@ -104,6 +105,6 @@ class SessionRequest(RequestAttributes):
         return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
 
     def __del__(self) -> None:
-        # If the constructor has failed, the object has no attributes.
+        # The object has no attributes if its constructor has failed.
         if not self.__dict__.get("_is_answered", True):
             on_loop(self._link.loop, self._link.refuse, 500)

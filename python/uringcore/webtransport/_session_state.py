@@ -72,14 +72,14 @@ class RequestParameters(NamedTuple):
 
 
 class Connection(Protocol):
-    """The part of a client's connection that a session uses."""
+    """The interface of a client's connection, as a session uses it."""
 
     async def open(self, asked: RequestParameters) -> SessionState:
-        """Another session on it, after the server has accepted it."""
+        """Opens another session on the connection, and returns it after the server has accepted it."""
         ...
 
     async def wait_gone(self) -> None:
-        """Waits for the end of the connection, if it has no session left."""
+        """Waits until the connection has ended, if no session is left on it."""
         ...
 
 
@@ -107,20 +107,20 @@ class SessionState:
         self.close_code: int | None = None
         self.close_reason: str = ""
         self.refused_with: int | None = None
-        # The first header fields of a server's answer.
+        # Header fields that come first in a server's answer.
         self._default_headers = default_headers
         self.is_open: bool = False
         self._is_ended_here = False
         self.closed: asyncio.Event = asyncio.Event()
         self.draining: asyncio.Event = asyncio.Event()
         self.answered: asyncio.Future[None] | None = None
-        """The future of a client that waits for the answer."""
+        """On a client, the future that waits for the server's answer."""
         self.made_at: str | None = None
         """The line of the program that made the session, in debug mode."""
         self._on_change = on_change
         self._drains = False
         self.connection = connection
-        """A client's connection, on which it may open further sessions."""
+        """On a client, the connection, on which the session may open further sessions."""
         self._make_error: Callable[[], QuicError] | None = None
         # Set when the peer has acknowledged the session's last capsule, so that the connection may end.
         self.released: asyncio.Event = asyncio.Event()
@@ -163,7 +163,7 @@ class SessionState:
             self.core.close(code, reason)
 
     def refuse(self, status: int, headers: Headers = ()) -> None:
-        """Refuses the session, unless it was answered."""
+        """Refuses the session with ``status``, unless the request was answered already."""
         if not self.is_closed and not self.is_open and not self.loop.is_closed():
             self.core.refuse(status, [*self._default_headers, *headers])
             self._is_ended_here = True
@@ -177,13 +177,13 @@ class SessionState:
             self.core.drain()
 
     async def open_another(self, connection: Connection, asked: RequestParameters) -> SessionState:
-        """Another session on the connection, which this session keeps open meanwhile."""
+        """Opens another session on the connection. This session keeps the connection open until then."""
         if self._make_error is not None:
             raise self._make_error()
         return await connection.open(asked)
 
     def connection_lost(self, make_error: Callable[[], QuicError]) -> None:
-        """Handles the end of the connection, which ends the session."""
+        """Handles the end of the connection, which also ends the session."""
         self._end(make_error, is_orderly=False)
         self._release()
 
@@ -243,7 +243,7 @@ class SessionState:
             on_change(self)
 
     async def wait_gone(self) -> None:
-        """Waits for the end of the session, and of its connection if it was the last session."""
+        """Waits until the session has ended, and also its connection if no session is left on that."""
         await self.closed.wait()
         if self.connection is not None:
             await self.connection.wait_gone()
@@ -255,7 +255,7 @@ class SessionState:
 
 
 class RequestAttributes:
-    """Attributes that a request and its session share."""
+    """The attributes that a session request and its session have in common."""
 
     _link: SessionState
 

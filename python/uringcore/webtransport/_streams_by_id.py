@@ -28,7 +28,7 @@ _Work = Callable[..., Coroutine[Any, Any, None]]
 
 PIECE_MAX = 64 << 10
 MESSAGES_HIGH = 256
-"""Waiting messages above which no further stream is accepted."""
+"""The number of waiting messages above which no further stream is accepted."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Kept:
     gate: asyncio.Event | None = None
     """The reading task waits for this event while the program has paused the stream."""
     is_unread: bool = False
-    """True if the program has not read the stream to its end."""
+    """True while the program has not read the stream to its end."""
     is_stopped: bool = False
     """True if the peer has sent STOP_SENDING."""
 
@@ -76,7 +76,7 @@ class StreamsById(Generic[_Message]):
         self._places = places
         self._messages: deque[_Message] = deque()
         self._taken = 0
-        # Tasks that wait until their message is one of the first `places`, each with the number of the
+        # Tasks whose message is not among the first `places` messages yet. Each waits with the number of its
         # message.
         self._held_back: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiters: set[asyncio.Future[None]] = set()
@@ -96,7 +96,7 @@ class StreamsById(Generic[_Message]):
         self.spawn(self._take_datagrams, session)
 
     def end(self) -> None:
-        """Stops receiving. Waiting messages can still be received."""
+        """Stops receiving new messages. Messages that wait can still be taken."""
         self.is_over = True
         for task in self._tasks:
             task.cancel()
@@ -115,7 +115,7 @@ class StreamsById(Generic[_Message]):
     # The program's side
 
     async def receive(self) -> _Message | None:
-        """The next message; ``None`` if there will be none."""
+        """Returns the next message. ``None`` if no more messages will come."""
         while not self._messages:
             if self.is_over:
                 return None
@@ -129,7 +129,7 @@ class StreamsById(Generic[_Message]):
         return message
 
     def put(self, message: _Message) -> int:
-        """Queues a message, without a bound. Returns its number."""
+        """Queues a message, however many wait. Returns the message's number."""
         self._messages.append(message)
         self._wake()
         return self._taken + len(self._messages)
@@ -153,7 +153,7 @@ class StreamsById(Generic[_Message]):
         return None if kept is None else kept.stream
 
     def sender(self, number: int) -> SendStream | None:
-        """A stream to send on; ``None`` if it has ended or the peer has stopped it.
+        """Returns a stream to send on. ``None`` if it has ended or the peer has stopped it.
 
         Raises ``ValueError`` for any other number.
         """
@@ -172,14 +172,14 @@ class StreamsById(Generic[_Message]):
         return kept.stream
 
     def was_read(self, number: int) -> None:
-        """Called when the program has read the stream to its end, or stops reading it."""
+        """Called when the program has read a stream to its end, or has stopped reading it."""
         kept = self._find(number)
         if kept is not None and kept.is_unread:
             kept.is_unread = False
             self._ended(kept)
 
     async def send(self, number: int, data: bytes, end: bool) -> None:
-        """Sends on a stream, unless it has ended."""
+        """Sends data on a stream. Does nothing if the stream has ended."""
         stream = self.sender(number)
         if stream is None:
             return
@@ -282,7 +282,7 @@ class StreamsById(Generic[_Message]):
             await self._queue(self._makers.stopped(stream.id, error.code))
 
     async def _queue(self, message: _Message) -> None:
-        """Queues a message, and returns when it is one of the first ``places``."""
+        """Queues a message. Returns when the message is among the first ``places`` ones."""
         number = self.put(message)
         if not self._has_place(number):
             place = self._link.loop.create_future()
@@ -306,7 +306,7 @@ class StreamsById(Generic[_Message]):
 
 
 async def _while_open(work: _Work, *args: Any) -> None:
-    # Errors are ignored, because the end of the session and ends of streams are reported elsewhere.
+    # Errors are ignored here, because ends of the session and of streams are reported elsewhere.
     with contextlib.suppress(QuicError):
         await work(*args)
 

@@ -4,8 +4,8 @@
 //! A look-up reads a single slot. The cache grows only when two entries with different hashes need the same slot. The
 //! host defines the entries and their hashes.
 
-/// A cache of entries by hash. A slot has the entry that was put there last, so the caller must compare it with what
-/// it searches.
+/// A cache of entries by their hash. Entries with different hashes may share a slot, so a caller must compare an entry
+/// that it finds with the one that it searches.
 pub struct DirectMappedCache<E> {
     entries: Vec<Option<E>>,
 }
@@ -24,9 +24,9 @@ impl<E> DirectMappedCache<E> {
         self.entries.get(self.slot(hash))?.as_ref()
     }
 
-    /// Puts `entry` into its slot. Returns the entry that was there, so that the caller drops it at a time when that
-    /// is allowed. If the two have different hashes, the cache grows first, up to its maximum. Growing never moves two
-    /// entries into the same slot.
+    /// Puts `entry` into its slot. Returns the entry that was in the slot before, so that the caller chooses when to
+    /// drop it. If the hashes of the two differ, the cache grows first, up to its maximum. Growing never moves two
+    /// entries into one slot.
     pub fn keep(&mut self, entry: E, hash: impl Fn(&E) -> usize) -> Option<E> {
         if self.entries.is_empty() {
             self.entries.resize_with(SLOTS_MIN, || None);

@@ -60,7 +60,7 @@ pub struct Start {
     pub op: SocketOp,
 }
 
-/// An operation behind the head of its queue.
+/// An operation in a queue, behind the operation at the queue's head.
 struct WaitingOp {
     key: Key,
     socket: usize,
@@ -114,7 +114,8 @@ impl HeadOp {
     }
 }
 
-/// Counts tried system calls that found nothing. After some of them, the next receives go to the ring without a try.
+/// Counts receives that were tried by a system call and found no data. After some of these, the next receives are
+/// queued in the ring without a try.
 #[derive(Default, Clone, Copy)]
 struct Hint {
     /// The number of operations that go to the ring before the next try.
@@ -133,8 +134,8 @@ impl Hint {
         }
     }
 
-    /// Records a completed receive. If it returned as many bytes as were requested, there may be more, and a try is
-    /// likely to succeed.
+    /// Records a completed receive. If it returned all the bytes that were requested, the socket may have more, so that
+    /// a try is likely to succeed.
     fn completed(&mut self, is_full: bool) {
         self.skip = if is_full {
             0
@@ -156,8 +157,8 @@ impl OpQueue {
         current.chain(self.waiting.iter().map(|waiting| waiting.key))
     }
 
-    /// Replaces the operation `key`, if it is at the head, by the next one that `is_wanted`, which is started. Returns the
-    /// number of operations that have left.
+    /// Replaces the operation `key`, if it is at the head, by the next operation for which `is_wanted` returns true,
+    /// and starts that. Returns the number of operations that were removed.
     fn leave(
         &mut self,
         queue_id: OpQueueId,
@@ -184,7 +185,7 @@ impl OpQueue {
 
 #[derive(Default)]
 struct Descriptor {
-    /// The queues of both directions, indexed by direction.
+    /// The queues of a descriptor: one for reading, one for writing.
     queues: [OpQueue; 2],
     hint: Hint,
     /// The number of calls that succeeded without waiting in the loop iteration `turn`.
@@ -201,7 +202,8 @@ impl Descriptor {
 pub struct OpQueues {
     /// The descriptors in use, by number.
     descriptors: DescriptorTable<Descriptor>,
-    /// The loop iteration in which unused descriptors are removed next; `u64::MAX` while there are few.
+    /// The loop iteration in which the entries of unused descriptors are removed next. `u64::MAX` while there are few
+    /// entries.
     next_sweep: u64,
     starting: VecDeque<Start>,
     /// The number of operations in all queues, including those at the heads.
@@ -300,7 +302,8 @@ impl OpQueues {
         !has_accepted && self.may_try(queue_id)
     }
 
-    /// Records a tried read from `fd`: `something` is true if it returned data.
+    /// Records the result of a receive from `fd` that was tried by a system call. `something` is true if it returned
+    /// data.
     #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
         self.descriptor(fd).hint.tried(something);
@@ -356,7 +359,7 @@ impl OpQueues {
     /// The receive or accept that the operation with this `outcome` has waited for. The host makes it if the
     /// descriptor still belongs to the socket.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
-        // Receives from streams, which are frequent, skip the look-up.
+        // Only sends and accepts need the look-up. Receives from streams are frequent and skip it.
         let Outcome::Done(Ok(_)) = outcome else {
             return None;
         };
@@ -404,8 +407,8 @@ impl OpQueues {
         self.len -= queue.leave(queue_id, key, is_wanted, &mut self.starting);
     }
 
-    /// Removes an operation from the head of its queue, if it is there. The next operation that `is_wanted` will be
-    /// started. A cancelled operation behind the head need not be removed: it is skipped when it gets to the head.
+    /// Removes the operation `key` if it is at the head of its queue. The next operation for which `is_wanted` returns
+    /// true is then started. A cancelled operation behind the head may stay: it is skipped when it reaches the head.
     pub fn leave(&mut self, queue_id: OpQueueId, key: Key, is_wanted: impl Fn(Key) -> bool) {
         if let Some(descriptor) = self.descriptors.get_mut(queue_id.fd) {
             let queue = &mut descriptor.queues[queue_id.direction as usize];
@@ -492,7 +495,7 @@ impl OpQueues {
 /// If calls of a task succeed this often in a loop iteration without waiting, the next call waits for the next loop
 /// iteration, so that other tasks run.
 const ANSWERS_PER_TURN: u32 = 16;
-/// The maximum number of operations that go to the ring between two failed tries.
+/// The maximum number of operations that are queued in the ring between two failed tries.
 const BACKOFF_MAX: u8 = 31;
 /// The number of descriptors whose entries are always kept. Other entries are removed some loop iterations after their
 /// last use.

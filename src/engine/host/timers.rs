@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-/// Items, sorted by the time at which they are due. Items with equal times are in the order in which they were set.
+/// Items with a time each, sorted by that time. Items with equal times keep the order in which they were added.
 pub struct Timers<T> {
     /// Entries in the order of time. The first and the last entry are not vacant.
     run: VecDeque<TimerEntry>,
@@ -24,7 +24,7 @@ pub struct Timers<T> {
     sequence: u64,
 }
 
-/// The key of a timer. No other timer ever gets it.
+/// The key of a timer, which is never used for another timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerKey {
     slot: u32,
@@ -54,7 +54,7 @@ struct TimerSlot<T> {
     item: Option<T>,
 }
 
-/// The position of the timer that is due next.
+/// The position of the timer with the earliest time.
 enum NextTimer {
     Run,
     Heap,
@@ -143,7 +143,7 @@ impl<T> Timers<T> {
         self.free_slot(key.slot)
     }
 
-    /// Removes and returns the next timer that is due before `end`.
+    /// Removes and returns the earliest timer whose time is before `end`.
     pub fn pop_due(&mut self, end: f64) -> Option<T> {
         let (when, next) = self.next()?;
         if when >= end {
@@ -160,7 +160,7 @@ impl<T> Timers<T> {
         self.free_slot(slot)
     }
 
-    /// Finds a timer by visiting all of them, unsorted.
+    /// Finds a timer for which `is_wanted` returns true, by visiting all timers in any order.
     pub fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<TimerKey> {
         let (index, slot) = self
             .slots
@@ -188,15 +188,15 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Frees a slot and returns its item.
+    /// Frees the slot of a timer and returns the timer's item.
     fn free_slot(&mut self, index: u32) -> Option<T> {
         let slot = &mut self.slots[index as usize];
         slot.at = self.free;
         self.free = index;
         let item = slot.item.take();
         if self.is_empty() && self.slots.len() > SLOTS_KEPT {
-            // No timer is left, so the memory of a burst is freed. The sequence of keys continues, so that old keys
-            // stay unique.
+            // No timer is left, so the memory that many timers have used is freed. The counter of keys continues, so
+            // that old keys stay unique.
             (self.run, self.heap, self.slots) = Default::default();
             self.free = NONE;
         }
@@ -423,7 +423,8 @@ mod tests {
             .map(|item| timers.push(f64::from(item), item))
             .collect();
         assert_eq!(timers.run.len(), 400);
-        // Positions on both sides of the wrap become vacant, until the run is compacted.
+        // Removes three of four timers, before and after the wrap of the counter. Their positions stay vacant until the
+        // run is compacted.
         for item in (0..400).filter(|item| item % 4 != 3) {
             assert_eq!(timers.remove(keys[item as usize]), Some(item));
         }

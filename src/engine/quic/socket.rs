@@ -44,7 +44,7 @@ const SUB_CLOSE: u8 = 2;
 /// each loop iteration. The host gives commands through [`protocol`](Self::protocol), and takes events from
 /// [`poll_event`](Self::poll_event) after [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady).
 pub struct QuicSocket {
-    /// `None` after the driver has closed it.
+    /// The socket's descriptor. `None` after the driver has closed it.
     fd: Option<SocketFd>,
     raw_fd: RawFd,
     token: Token,
@@ -75,7 +75,7 @@ enum SocketPhase {
     Open,
     /// New connections are refused. The socket is closed when its last connection has ended.
     Draining,
-    /// All connections are closed. A peer that still sends gets another CONNECTION_CLOSE.
+    /// All connections are closed. To a peer that still sends packets, the CONNECTION_CLOSE is sent again.
     Closing {
         until: Instant,
     },
@@ -142,8 +142,8 @@ impl QuicSocket {
         self.raw_fd
     }
 
-    /// Adds another bound UDP socket; there may be 63 of them. Returns its number in the protocol. It is closed
-    /// together with this socket, or by [`remove_socket`](Self::remove_socket).
+    /// Adds another bound UDP socket; there may be 63 of them. Returns the number by which the state machine identifies
+    /// it. The added socket is closed together with this one, or by [`remove_socket`](Self::remove_socket).
     pub fn add_socket(&mut self, fd: OwnedFd) -> io::Result<u32> {
         match self.phase {
             SocketPhase::Open | SocketPhase::Draining => self.additional.add(fd),
@@ -151,7 +151,7 @@ impl QuicSocket {
         }
     }
 
-    /// Closes an additional socket. Packets that a connection still sends through it are lost.
+    /// Closes an additional socket. Packets that a connection still sends through that socket are lost.
     pub fn remove_socket(&mut self, number: u32) {
         self.additional.close(number);
     }
@@ -179,7 +179,7 @@ impl QuicSocket {
         self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// Takes the next event that `take` leaves ([`Taking::Left`]). `take` handles or keeps the other events itself.
+    /// Returns the next event that `take` does not handle itself ([`Taking::Left`]).
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,
@@ -215,7 +215,8 @@ impl QuicSocket {
             && !matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended)
     }
 
-    /// Takes ownership of the descriptor that belonged to the host: now the socket closes it at its end.
+    /// Takes ownership of the socket's descriptor from the host, so that the descriptor is closed when this socket
+    /// ends.
     pub fn own(&mut self, fd: OwnedFd) {
         debug_assert!(self.is_lent(fd.as_raw_fd()));
         self.fd = Some(SocketFd::Owned(fd));
@@ -227,8 +228,8 @@ impl QuicSocket {
 
     // Methods of the engine --------------------------------------------------------------------------
 
-    /// True if the host needs an event so that it polls the events of connections. Then false until the host has taken
-    /// them all.
+    /// True if the host needs an event, so that it polls the events of connections. Then false until the host has
+    /// polled all of them.
     pub(crate) fn take_events_ready(&mut self) -> bool {
         if self.reported {
             return false;
@@ -344,10 +345,10 @@ impl QuicSocket {
 
     // Receiving ----------------------------------------------------------------------------------
 
-    /// Splits a GRO batch into its datagrams. The batch is copied once, because the state machine decrypts in place
-    /// and keeps data that it cannot deliver yet, and the kernel's buffer has to be returned. If the state machine
-    /// holds many datagrams already, each datagram is copied separately, because a single one would keep the memory of
-    /// its whole batch.
+    /// Splits a GRO batch into its datagrams. The batch is copied once, because the state machine decrypts in place and
+    /// keeps data that it cannot deliver yet, and the kernel's buffer has to be returned. If the state machine holds
+    /// many datagrams already, each datagram is copied separately, because otherwise a single datagram would keep the
+    /// memory of the whole batch.
     fn receive(&mut self, datagram: &Datagram, socket: u32, now: Instant) {
         if self.phase == SocketPhase::Ending || self.phase == SocketPhase::Ended {
             return;
@@ -463,7 +464,7 @@ impl QuicSocket {
     }
 }
 
-/// True for errors after which the socket still works.
+/// True for errors of the socket after which it still works.
 fn is_transient(error: Errno) -> bool {
     !matches!(
         error.0,
@@ -491,7 +492,7 @@ const INTERNAL_ERROR: u64 = 0x1;
 /// The longest time that a closing socket stays open for peers that have not answered. Three probe time-outs are a
 /// fraction of a second on most paths. A path without a measured round-trip time must not delay the end of a program.
 const CLOSING_MAX: Duration = Duration::from_secs(3);
-/// The maximum number of free send buffers that are kept after the kernel has read them.
+/// The maximum number of send buffers that are kept for reuse after the kernel has read them.
 const BUFFERS_KEPT_MAX: usize = 16;
 /// The socket buffer size in bytes that is requested. The datagrams of one loop iteration can overflow a smaller one.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

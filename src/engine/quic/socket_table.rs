@@ -158,8 +158,8 @@ impl QuicSockets {
         }
     }
 
-    /// The process holds more data than its budget allows, and other sockets hold some of it. The flush of each socket
-    /// sheds its own part.
+    /// Marks all sockets as having work, because the process holds more data than its budget allows. In the next flush,
+    /// each socket sheds the data that its own connections hold.
     fn mark_all_dirty(&mut self) {
         let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.mark_dirty(key));

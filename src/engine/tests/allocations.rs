@@ -14,7 +14,8 @@ use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutc
 use uringcore_io::net;
 use uringcore_quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
 
-/// The number of allocations in each round, the same in all of the last rounds.
+/// Runs `round` many times, and returns the number of allocations in a round. The last rounds must all have the same
+/// number.
 fn allocations_a_round(mut round: impl FnMut()) -> u64 {
     (0..WARMING_UP).for_each(|_| round());
     let all = allocations(|| (0..ROUNDS).for_each(|_| round()));
@@ -103,10 +104,10 @@ fn a_small_write_that_is_sent_at_once_allocates_nothing() {
 fn small_writes_that_go_through_the_driver_allocate_nothing() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // If a busy machine stops this thread, the engine must not treat that as computing. So all its durations are
-        // long.
+        // If a busy machine interrupts this thread, the engine must not take the time for a long callback. So all of
+        // its time limits are multiplied.
         engine.slow_down(1_000);
-        // Small writes go through the driver only if another connection has work in the loop iteration too.
+        // Small writes go through the driver only if another connection has work in the same loop iteration.
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         for writes in [1, 5] {
             let count = allocations_a_round(|| {
@@ -174,7 +175,7 @@ fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
             turn(&mut engine, Duration::ZERO, |_, _| {});
         });
         assert!(count <= 1, "{}: {count}", backend.as_str());
-        // The socket was full, and still all bytes arrive.
+        // The socket's buffer was full, and all bytes arrive nevertheless.
         let waiting = engine.stats().write_queue_bytes;
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();

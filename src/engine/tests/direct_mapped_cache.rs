@@ -60,7 +60,8 @@ fn hashes_that_differ_only_above_the_largest_size_share_a_slot() {
         direct_mapped_cache.keep((7 + 256, "later"), hash),
         Some((7, "first"))
     );
-    // A look-up of the first entry finds the later one, so a caller has to compare.
+    // The later entry has the same hash, so a look-up of the first entry finds the later one. The caller has to
+    // compare.
     assert_eq!(direct_mapped_cache.get(7), Some(&(7 + 256, "later")));
     assert_eq!(direct_mapped_cache.get(8), Some(&(8, "other")));
 }

@@ -9,7 +9,7 @@ use crate::common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
-/// Bytes in which a missing, repeated or misplaced piece would be noticed.
+/// Returns bytes of a pattern in which a missing, repeated or misplaced piece would be noticed.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
@@ -63,8 +63,8 @@ fn a_reader_that_pauses_after_each_piece_has_each_byte_copied_at_most_once() {
     }
 }
 
-/// While there is a backlog no receive is armed. So the bound is what one receive delivers until it is cancelled: all
-/// buffers of the pool, and those that return to the pool meanwhile.
+/// While there is a backlog no receive is armed. So the backlog has at most the bytes that one receive delivers until
+/// it is cancelled: those in all buffers of the pool, and in buffers that return to the pool in the meantime.
 #[test]
 fn the_backlog_is_bounded_by_the_receive_buffers() {
     for backend in BACKENDS {
@@ -241,7 +241,7 @@ fn only_large_receives_are_left_to_the_host() {
     }
 }
 
-/// After a receive that filled its buffer, the same stream receives once more at once; then the other streams receive.
+/// When a receive has filled its buffer, the stream receives once more at once. Only then the other streams receive.
 #[test]
 fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
     const ROOM: usize = 4096;
@@ -261,7 +261,7 @@ fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
                 }
             });
         }
-        // From here on, both streams wait with a poll.
+        // From here on, both streams wait for data by a poll.
         turn(&mut engine, Duration::ZERO, |_, _| {});
         one_peer.write_all(&large[..4 * ROOM]).expect("written");
         other_peer.write_all(&large[..4 * ROOM]).expect("written");

@@ -19,7 +19,7 @@ use uringcore_quic::{
 
 const ALPN: &[u8] = b"test";
 
-/// A self-signed certificate for localhost and its key, both as PEM. The client trusts it directly.
+/// A self-signed certificate for localhost, and its key, both as PEM. The client trusts this certificate.
 fn certificate() -> &'static (String, String) {
     static CERTIFICATE: OnceLock<(String, String)> = OnceLock::new();
     CERTIFICATE.get_or_init(|| {
@@ -266,7 +266,7 @@ fn several_dead_ports_leave_no_error_in_the_error_queue() {
         for address in addresses {
             host.connect(client, address);
         }
-        // The time covers the first packets, but not their retransmission after a second.
+        // 100 ms are enough for the first packets, and too short for a retransmission, which comes after a second.
         let end = Instant::now() + Duration::from_millis(100);
         host.run_until(|_| Instant::now() > end);
         let mut look = libc::pollfd {

@@ -209,7 +209,7 @@ fn repeated_immediate_results_wait_for_the_next_turn() {
     assert_eq!(answers(&mut op_queues), 16);
 }
 
-/// The number of receives that go to the ring before a system call is tried again.
+/// Returns the number of receives that are queued in the ring before a receive is tried by a system call again.
 fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
     let queue_id = OpQueueId::read(FD);
     let mut count = 0;
@@ -325,7 +325,7 @@ fn unused_descriptors_are_forgotten() {
     );
     op_queues.leave(OpQueueId::read(0), key(0), everyone);
     assert_eq!(starts(&mut op_queues), [0]);
-    // Loop iterations without work remove entries too.
+    // Loop iterations without work remove the entries of unused descriptors, too.
     for _ in 0..2_000 {
         if !op_queues.skip_turn() {
             op_queues.begin_turn(Instant::now);

@@ -154,7 +154,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
 fn datagrams_keep_their_order_however_full_the_socket() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // Two bound sockets, and not a pair, so that a full receiver is noticed later than a full sender.
+        // Two bound sockets instead of a socket pair, so that the sender's buffer is full before the receiver's.
         let name = format!(
             "uringcore-order-{}-{}",
             std::process::id(),

@@ -226,7 +226,7 @@ fn a_new_producer_is_paused_before_it_is_resumed() {
     }
 }
 
-/// Many more bytes than the distance between the marks.
+/// More bytes than the distance between the high and the low mark.
 const FILLER_BYTES: usize = 64 * 1024;
 
 #[test]
@@ -357,8 +357,7 @@ fn abort_drops_the_queue() {
         engine.transports().release(key, Some(fd));
         turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
-        // The peer sees a reset, because unsent data was dropped, or an early end of file. In both cases data is
-        // missing.
+        // Unsent data was dropped, so the peer gets a reset or an early end of file. In both cases it lacks data.
         let _ = peer.read_to_end(&mut got);
         assert!(got.len() < 64 << 20, "{}", backend.as_str());
         assert_eq!(engine.stats().driver.in_flight, 0);
@@ -412,7 +411,7 @@ fn a_queue_that_grows_large_is_sent_at_once() {
         let key = open(&mut engine, &fd);
         engine.begin_callbacks(2);
         engine.transports().write(key, Bytes::from(vec![1; 500]));
-        // This write is held, unless the test's thread was delayed.
+        // This write is held back, unless the machine has delayed the test's thread.
         engine.transports().write(key, Bytes::from(vec![1; 500]));
         engine.transports().write(key, Bytes::from(vec![2; 40_000]));
         let mut got = vec![0; 41_000];

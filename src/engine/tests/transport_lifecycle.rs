@@ -195,7 +195,7 @@ fn a_queue_sent_before_the_close_event_is_taken_is_reported_in_order() {
                 .expect("enter");
             case.engine.process(Instant::now());
         }
-        // Three entries: that of `close`, then `Writable`, then the one for the empty queue.
+        // Three entries are queued: that of `close`, then `Writable`, then the entry for the empty queue.
         let entries = case.engine.events_ready();
         let reported: Vec<_> = (0..entries)
             .map(|_| case.engine.take_event().map(|event| name(&event)))

@@ -88,8 +88,7 @@ impl Transports<'_> {
             .unwrap_or(Ok(()))
     }
 
-    /// Sets the marks of the write queue in bytes: above `high` the producer has to pause, and at `low` it may
-    /// continue.
+    /// Sets the marks of the write queue in bytes. Above `high` the producer has to pause; at `low` it may continue.
     pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
         self.on(key, |one, _, events| one.set_marks(low, high, events))
             .unwrap_or(WriteOutcome::Lost)
@@ -144,7 +143,7 @@ impl Transports<'_> {
         }
     }
 
-    /// Keeps the rest of received bytes, because the reader paused after it had taken some of them.
+    /// Keeps `rest`, the part of received bytes that the reader has not taken before it paused.
     pub fn put_back(&mut self, key: Key, rest: Bytes) {
         self.on_stream(key, |stream, _| stream.put_back(rest));
     }
@@ -155,14 +154,14 @@ impl Transports<'_> {
         self.transports.stream(key)?.take_back()
     }
 
-    /// Stops reading now, and ends the transport when its write queue is empty.
+    /// Stops reading now, and ends the transport when its write queue is empty. The event
     /// [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows.
     pub fn close(&mut self, key: Key) {
         self.on(key, Transport::close);
     }
 
-    /// Ends the transport and drops its write queue. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows; if a
-    /// send has failed, [`EngineEvent::Failed`](crate::EngineEvent::Failed) comes before it.
+    /// Drops the write queue and ends the transport. The event [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows;
+    /// if a send has failed, [`EngineEvent::Failed`](crate::EngineEvent::Failed) comes before it.
     pub fn abort(&mut self, key: Key) {
         self.on(key, |one, driver, events| {
             if !one.abort_failed(driver, events) {

@@ -40,8 +40,8 @@ impl SharedState {
         self.has(CLOSING)
     }
 
-    /// True if nothing is sent any more either. The host has got [`EngineEvent::Lost`](crate::EngineEvent::Lost), or
-    /// gets it next.
+    /// True if the transport neither reads nor sends any more. [`EngineEvent::Lost`](crate::EngineEvent::Lost) was
+    /// delivered, or is the next event.
     pub fn is_quiet(&self) -> bool {
         self.has(QUIET)
     }

@@ -37,9 +37,10 @@ pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
     is_shared: bool,
-    /// For a shared socket: true if the event queue has an entry for a datagram to receive.
+    /// For a socket that other processes use too: true if the event queue has an entry for a datagram to receive.
     is_receivable_queued: bool,
-    /// For a shared socket: true if a poll has ended. The next poll then uses the same registration.
+    /// For a socket that other processes use too: true if a poll has completed, so that the next poll can use the same
+    /// registration.
     has_waited: bool,
     backlog: ReceiveBacklog<Box<CopiedDatagram>>,
     /// The buffer for receives by system call. The size of a datagram is not known before it is received.
@@ -329,7 +330,7 @@ impl DatagramSocket {
                     let payload = self.large.as_slice().to_vec();
                     let copy = Box::new(CopiedDatagram {
                         payload,
-                        remote: None, // only Unix sockets come here
+                        remote: None, // the socket is a Unix socket
                         from,
                     });
                     self.queue_received(Received::Copied(copy), events);
@@ -367,8 +368,8 @@ fn cost(message: &SendMsg) -> usize {
     message.data.len() + HEADER_BYTES
 }
 
-/// The bytes that a queued datagram counts in addition to its payload, so that empty datagrams are bounded too.
-/// asyncio counts the same.
+/// The bytes that a queued datagram counts besides its payload, so that the number of empty datagrams is bounded, too.
+/// asyncio counts the same number.
 const HEADER_BYTES: usize = 8;
 /// The maximum size of a UDP datagram, whose length has 16 bits (RFC 768).
 const UDP_BYTES_MAX: usize = 64 * 1024;

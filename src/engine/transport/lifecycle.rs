@@ -37,7 +37,7 @@ use crate::event_queue::EventQueue;
 use crate::generational_slab::Key;
 use crate::transport::cross_thread_state::{self, SharedState};
 
-/// The result of a write, for its producer.
+/// The result of a write, which shows the producer if it has to pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteOutcome {
     Queued,
@@ -64,8 +64,8 @@ pub(crate) struct Lifecycle {
     /// True if the host has started reading.
     is_started: bool,
     is_lost_reported: bool,
-    /// The number of queued error events that do not end the transport (datagram sockets have them). The event of the
-    /// end comes after them.
+    /// The number of queued error events that do not end the transport; only datagram sockets have these. The event of
+    /// the transport's end comes after them.
     pub(crate) errors_unreported: u32,
     /// True if an [`EngineEvent::Writable`] is queued.
     is_fall_unreported: bool,
@@ -106,8 +106,8 @@ impl Lifecycle {
         Route::new(Owner::Transport, sub, self.key).token()
     }
 
-    /// Marks the transport as having work for the next flush. True if it was not marked: then the caller adds it to
-    /// the list.
+    /// Marks the transport as having work for the next flush. Returns true if it was not marked before; then the caller
+    /// adds it to the list of such transports.
     pub(crate) fn mark_dirty(&mut self) -> bool {
         !std::mem::replace(&mut self.is_dirty, true)
     }
@@ -142,7 +142,7 @@ impl Lifecycle {
         self.is_open() && self.wants_input()
     }
 
-    /// True if data that has arrived is still delivered to the reader, now or when it resumes.
+    /// True if data that has arrived will still be delivered to the reader, at once or when the reader resumes.
     pub(crate) fn is_delivering(&self) -> bool {
         self.phase <= TransportPhase::Failed && !self.shared.is_closing()
     }
@@ -155,7 +155,7 @@ impl Lifecycle {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// True if accepted data is still sent.
+    /// True if the transport still sends data that it has accepted.
     pub(crate) fn is_sending(&self) -> bool {
         self.phase == TransportPhase::Open
     }
@@ -184,8 +184,8 @@ impl Lifecycle {
         }
     }
 
-    /// Called when the host takes [`EngineEvent::Writable`]. True if the producer may continue. False if the queue is
-    /// above its high mark again: then the producer stays paused.
+    /// Called when the host takes [`EngineEvent::Writable`]. Returns true if the producer may continue. If the queue
+    /// has risen above its high mark again, returns false, and the producer stays paused.
     pub(crate) fn take_writable(&mut self) -> bool {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();

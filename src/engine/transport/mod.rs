@@ -50,7 +50,7 @@ pub(crate) enum Transport {
     Datagram(DatagramSocket),
 }
 
-// The size matters, because each idle connection has one of these.
+// Each idle connection has one `Transport`, so its size matters.
 const _: () = assert!(size_of::<Transport>() <= 136);
 
 impl Transport {
@@ -127,7 +127,7 @@ impl Transport {
         if self.life().shared.is_quiet() {
             return;
         }
-        // As in `close`, written bytes are sent first as far as the socket accepts them, and reading stops.
+        // Reading stops, and written bytes are sent as far as the socket accepts them at once, as in `close`.
         self.send_now(events);
         self.stop_reading(driver);
         match self {
@@ -137,8 +137,8 @@ impl Transport {
         self.life_mut().stop_all(events);
     }
 
-    /// If a send of this stream has failed, closes the stream and returns true. The stream becomes quiet when the host
-    /// takes the event of the failure.
+    /// If a send of this stream has failed, closes the stream and returns true. The stream ends when the host takes the
+    /// event of the failure.
     pub(crate) fn abort_failed(&mut self, driver: &mut Driver, events: &mut EventQueue) -> bool {
         let Self::Stream(stream) = self else {
             return false;
@@ -168,10 +168,10 @@ impl Transport {
 
     // The loop iteration -------------------------------------------------------------------------
 
-    /// Starts the receive, the send, the half-close or the end, whichever the state requires. `alone` means that no
-    /// other transport has work in this loop iteration. Then the bytes are sent by a system call here: the completion
-    /// of a queued send would end the wait that submits it, and a single request would cost two loop iterations. With
-    /// many sends the second loop iteration is worth its cost.
+    /// Starts the receive, the send, the half-close or the end that the state requires. `alone` means that no other
+    /// transport has work in this loop iteration. The bytes are then sent by a system call here: a queued send would
+    /// complete during the wait for the answer and end that wait, so a single request would cost two loop iterations.
+    /// With many transports, the shared submission is worth the second iteration.
     pub(crate) fn flush(&mut self, alone: bool, driver: &mut Driver, events: &mut EventQueue) {
         self.life_mut().unmark_dirty();
         match self {

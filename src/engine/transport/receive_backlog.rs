@@ -44,12 +44,12 @@ impl<T> ReceiveBacklog<T> {
         self.waiting().pieces.push_back(piece);
     }
 
-    /// Puts back the rest of the last piece, of which the reader took a part.
+    /// Puts back the part of the last piece that the reader has not taken.
     pub(crate) fn put_back(&mut self, piece: T) {
         self.waiting().pieces.push_front(piece);
     }
 
-    /// True if there is a piece and no entry is queued for it. The caller queues the entry.
+    /// Returns true if the backlog has a piece for which no event is queued. The caller then queues an event.
     pub(crate) fn queue_next(&mut self) -> bool {
         let waiting = self.0.as_deref_mut();
         waiting.is_some_and(|w| !w.pieces.is_empty() && !std::mem::replace(&mut w.is_queued, true))
@@ -61,7 +61,7 @@ impl<T> ReceiveBacklog<T> {
         self.take(reading)
     }
 
-    /// Takes the first piece without waiting for its entry. `None` if the reader is paused (`reading` is false).
+    /// Removes and returns the first piece, without an event. `None` if the reader is paused (`reading` is false).
     pub(crate) fn take(&mut self, reading: bool) -> Option<T> {
         if reading {
             self.0.as_mut()?.pieces.pop_front()

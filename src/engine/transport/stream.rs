@@ -45,11 +45,11 @@ pub(crate) enum ReadEnd {
 /// When the host receives again, after it has received from a stream itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextReceive {
-    /// The receive did not fill its buffer: the stream is polled first.
+    /// The last receive did not fill its buffer, so the stream is polled before the next one.
     WhenReadable,
     /// The receive filled its buffer: the next one is made after the events of other streams.
     InTurn,
-    /// The receive filled its buffer, and the next one uses the same memory: it is made at once, while the memory is
+    /// The last receive filled its buffer. The next one uses the same memory and is made at once, while the memory is
     /// in the processor's cache.
     AtOnce,
 }
@@ -59,22 +59,22 @@ pub(crate) struct Stream {
     /// The number of further receives that deliver a single piece and are armed when the reader has taken the piece
     /// before. The reader has paused before, and a multishot receive would fill the backlog after each pause.
     one_by_one: u8,
-    /// The number of further receives that the host makes itself. A large receive sets it to its maximum.
+    /// The number of receives that the host still makes itself. A large receive sets it to its maximum.
     left_to_host: u8,
     /// True if the reader has its own buffer, so that each receive through the ring costs one more copy.
     has_own_buffer: bool,
     /// True if [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those
     /// bytes would be delivered before the ones that the host receives.
     is_readable_unreported: bool,
-    /// True if the host's next receive is made at once: the last one filled its buffer and was not made at once
-    /// itself.
+    /// True if the host's next receive is made at once, because the last one filled its buffer. The receive after that
+    /// one waits for a poll.
     is_second_due: bool,
     /// True if nothing is delivered until the next flush.
     waits_a_turn: bool,
     /// True if the end of the bytes was received. No receive is armed any more.
     read_ended: bool,
     backlog: ReceiveBacklog<Bytes>,
-    /// The end that arrived after the bytes in the backlog.
+    /// The end of file, or the error, that arrived after the bytes in the backlog.
     end_behind: Option<ReadEnd>,
     pub(crate) queue: WriteQueue,
     /// The error of a send that bypassed the ring. The next flush queues its event.
@@ -183,7 +183,8 @@ impl Stream {
                 Err(error) => {
                     self.send_error = Some(error);
                     self.life.shared.set(cross_thread_state::FAILED, true);
-                    // No send is in flight. As in asyncio, the queue is empty after a failed write.
+                    // No send is in flight, so the queue can be dropped. As in asyncio, it is empty after a failed
+                    // write.
                     self.drop_pieces();
                     return;
                 }
@@ -219,7 +220,7 @@ impl Stream {
 
     fn drained(&mut self, events: &mut EventQueue) {
         if self.life.shared.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
-            // `shutdown` fails if the peer is gone already; the receive reports that.
+            // The shutdown fails if the peer has gone already. Receiving reports that.
             let _ = net::shutdown_write(self.life.fd);
         }
         self.life.drained(events);
@@ -274,7 +275,7 @@ impl Stream {
         self.one_by_one = ONE_BY_ONE_AFTER_PAUSE;
     }
 
-    /// Notes if the reader has its own buffer, which changes the size from which on the host receives.
+    /// Records whether the reader has its own buffer. That changes the size from which on the host receives itself.
     pub(crate) fn set_own_buffer(&mut self, has_own_buffer: bool) {
         self.has_own_buffer = has_own_buffer;
     }
@@ -325,7 +326,7 @@ impl Stream {
                 return;
             }
             Outcome::Done(Err(error)) => Err(error),
-            // A receive was cancelled before it was submitted.
+            // A receive was cancelled before it was submitted, so there is nothing to report.
             _ => return,
         };
         if !self.life.is_open() {
@@ -375,7 +376,8 @@ impl Stream {
         });
     }
 
-    /// True if the event that the host takes is still due. If it is not, the next resume polls the stream again.
+    /// The host takes the event that the stream is readable. Returns true if the event is still due. If it is not, the
+    /// stream is polled again when the reader resumes.
     pub(crate) fn deliver_readable(&mut self) -> bool {
         self.is_readable_unreported = false;
         self.life.is_delivering() && !self.must_wait() && !self.read_ended
@@ -437,8 +439,8 @@ impl Stream {
         Some(data)
     }
 
-    /// True if the host has to deliver the end of file, or the error of a receive, whose event it takes. False if the
-    /// reader is paused; then the end is kept.
+    /// The host takes the event of the end of file, or of a receive's error. Returns true if it has to be delivered
+    /// now. If the reader is paused, the end is kept until it resumes.
     pub(crate) fn deliver_end(&mut self, end: ReadEnd) -> bool {
         let waits = self.must_wait();
         if waits && self.life.is_delivering() {
@@ -458,7 +460,8 @@ impl Stream {
         self.life.recv_op.is_none() && self.life.is_reading() && !self.read_ended
     }
 
-    /// True if arriving data goes into the backlog: the reader is paused, or earlier data is still there.
+    /// True if arriving data must be added to the backlog: the reader is paused, or earlier data is still in the
+    /// backlog.
     fn must_wait(&self) -> bool {
         let is_behind = !self.backlog.is_empty() || self.end_behind.is_some();
         is_behind || self.waits_a_turn || !self.life.wants_input()
@@ -504,9 +507,11 @@ impl Stream {
     }
 }
 
-/// For this many bytes or more, a copy, or a pass through a cold cache, costs more than a system call.
+/// A write of at least this many bytes is sent by its own system call, because copying it, or reading it again from
+/// main memory, costs more.
 const LARGE_BYTES: usize = 32 * 1024;
-/// For this many bytes or more, the copy into the reader's own buffer costs more than a poll and a system call.
+/// A receive of at least this many bytes is made into the reader's own buffer, because copying costs more than a poll
+/// and a system call.
 const LARGE_FOR_OWN_BUFFER_BYTES: usize = 16 * 1024;
 /// The number of receives after a large one that the host makes itself, if they are small.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;

@@ -32,9 +32,9 @@ pub(crate) struct TransportTable {
 pub(crate) struct Counts {
     /// Sends of streams by system calls that bypassed the driver.
     pub(crate) direct_sends: u64,
-    /// Bytes of streams that arrived while their readers were paused.
+    /// The bytes of streams that arrived while their readers were paused.
     pub(crate) bytes_held: u64,
-    /// Datagrams that arrived while their readers were paused.
+    /// The number of datagrams that arrived while their readers were paused.
     pub(crate) datagrams_held: u64,
 }
 

@@ -39,7 +39,7 @@ impl WriteCoalescer {
         Some(block.split().freeze())
     }
 
-    /// Drops the first `count` bytes, which were sent.
+    /// Removes the first `count` bytes, because they were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         if let Some(block) = &mut self.0 {
             block.advance(count);
@@ -72,7 +72,8 @@ impl Blocks {
         self.spare.pop().unwrap_or_else(made)
     }
 
-    /// Keeps a block if all of it is free. It is then filled from its beginning, which is in the cache.
+    /// Keeps `block` for reuse if no other object uses a part of it. It is then filled from its beginning, which is in
+    /// the processor's cache.
     fn give(&mut self, mut block: Box<BytesMut>) {
         if self.spare.len() < SPARE_MAX && block.try_reclaim(BLOCK_BYTES) {
             self.spare.push(block);

@@ -65,7 +65,7 @@ impl Transports<'_> {
         };
         let was_idle = socket.is_drained();
         let outcome = socket.send(message, self.events);
-        // If the datagram raised the queue above the high mark, the socket was tried already.
+        // The datagram was tried already if it has raised the queue above the high mark.
         if was_idle && !socket.is_drained() && !socket.life.shared.is_above() {
             if self.held.delay.sends(Instant::now) {
                 socket.send_now(self.events);
@@ -91,7 +91,7 @@ impl Transports<'_> {
         let Some(transport) = self.transports.by_key.get_mut(key) else {
             return;
         };
-        // The transport stays in the list of holders, because its next bytes may be held as well.
+        // The transport stays in the list of those with held bytes, because its next bytes may be held as well.
         if transport.life().is_held {
             transport.send_now(self.events);
         }
@@ -115,7 +115,7 @@ impl Transports<'_> {
         let was_idle = stream.is_idle();
         let sends = stream.queue.direct_sends();
         let outcome = accept(stream, blocks);
-        // A large write has been tried already.
+        // Writes of at least `LARGE_BYTES` were tried already.
         if was_idle && !stream.is_drained() && stream.queue.direct_sends() == sends {
             if self.held.delay.sends(Instant::now) {
                 stream.send_now();

@@ -27,7 +27,7 @@ impl WriteQueue {
         self.pieces.is_empty() && self.coalescer.is_empty()
     }
 
-    /// True if there are bytes that are not in flight.
+    /// True if the queue has bytes that no send in flight contains.
     pub(crate) fn has_waiting(&self) -> bool {
         self.pieces.len() > usize::from(self.in_flight) || !self.coalescer.is_empty()
     }
@@ -83,7 +83,8 @@ impl WriteQueue {
         self.advance(count);
     }
 
-    /// Drops `count` bytes at the front. True if they end at the end of a piece or of the gathered bytes.
+    /// Removes `count` bytes at the front, because they were sent. Returns true if they end where a piece, or the
+    /// gathered bytes, end.
     fn advance(&mut self, mut count: usize) -> bool {
         while let Some(piece) = self.pieces.front_mut() {
             if count < piece.len() {

@@ -66,7 +66,7 @@ impl Loop {
         self.now += time;
     }
 
-    /// Makes one write. True if its bytes were sent at once.
+    /// Writes once. Returns true if the bytes were sent at once.
     fn write(&mut self) -> bool {
         let now = self.now;
         match self.is_quic {
@@ -86,8 +86,8 @@ impl Loop {
         leaves
     }
 
-    /// Ends the running callback, with `left` others still to run in this loop iteration. True if held bytes must be
-    /// sent now. `now` is called only if the clock has to be read.
+    /// Ends the running callback. `left` callbacks still follow in this loop iteration. True if held bytes must be sent
+    /// now. `now` is called only if the clock has to be read.
     fn end_callback_before(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
         self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }
@@ -310,7 +310,7 @@ fn writes_outside_callbacks_are_sent_at_once() {
 #[test]
 fn after_an_idle_time_a_head_and_its_body_are_sent_at_once() {
     let mut one = Loop::new();
-    // Most callbacks in busy times have written in pieces.
+    // Sets the counter as after a busy time in which most callbacks have written in pieces.
     one.delay.in_pieces = IN_PIECES_MAX;
     for _ in 0..100 {
         one.wake(2);

@@ -587,7 +587,8 @@ mod tests {
         ));
         assert!(decoder.arena.capacity() <= ARENA_KEPT_MAX);
 
-        // The first piece ends inside an instruction. The second has its end and thousands of other instructions.
+        // The first piece ends inside an instruction. The second piece has the rest of it, and thousands of other
+        // instructions.
         decoder.handle_encoder_stream(b"\x3f\xe1").unwrap();
         let mut piece = vec![0x1f];
         piece.resize(60_000, 0x20);

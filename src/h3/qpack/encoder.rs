@@ -84,7 +84,7 @@ impl Encoder {
 
     /// Applies the peer's SETTINGS. From then on the encoder uses the dynamic table (RFC 9204 section 3.2.3).
     pub fn handle_settings(&mut self, max_table_capacity: u64, blocked_streams: u64) {
-        // Any larger capacity gives the same result in the computation of RFC 9204 section 4.5.1.1.
+        // A capacity above this value gives the same result in the computation of RFC 9204 section 4.5.1.1.
         self.peer_max_capacity = usize::try_from(max_table_capacity).unwrap_or(usize::MAX / 4);
         self.peer_blocked_streams = usize::try_from(blocked_streams).unwrap_or(usize::MAX);
         let capacity = self.settings.table_capacity.min(self.peer_max_capacity);
@@ -158,7 +158,7 @@ impl Encoder {
         Ok((position, cancellations))
     }
 
-    /// Takes the bytes for the encoder stream since the last call.
+    /// Returns the bytes for the encoder stream that were produced since the last call.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         if self.instructions.is_empty() {
             return None;
@@ -206,7 +206,7 @@ impl Encoder {
     fn may_block_stream(&self, stream_id: u64) -> bool {
         let required = |section: &&Section| section.required_insert_count > self.known_received;
         let mut at_risk = self.outstanding.iter().filter(required);
-        // A stream with two such sections is counted twice, which is stricter than the limit requires.
+        // A stream with two sections that may block counts twice. That is stricter than the limit requires.
         at_risk.clone().count() < self.peer_blocked_streams
             || at_risk.any(|section| section.stream_id == stream_id)
     }

@@ -93,7 +93,7 @@ fn long_code(bits: u64) -> (u16, u32) {
             );
         }
     }
-    // No other code is left, so this is EOS, the last code: thirty ones.
+    // The only code left is the last one, EOS: thirty ones.
     (EOS, 30)
 }
 

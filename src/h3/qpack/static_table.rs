@@ -17,7 +17,7 @@ pub fn get(index: u64) -> Option<(&'static [u8], &'static [u8])> {
         .and_then(|index| ENTRIES.get(index).copied())
 }
 
-/// Finds the entry for a field line: one with its name and value, or else the first one with its name.
+/// Finds the entry with the name and the value of a field line. If there is none, finds the first entry with the name.
 pub fn find(name: &[u8], value: &[u8]) -> Match {
     let mut slot = SLOTS[hash(name)];
     // A bucket has few entries. Entries with equal names follow each other by ascending index.

@@ -140,7 +140,7 @@ impl RequestStream {
         }
         check_session_id(session_id)?;
         self.recv = Half::Body;
-        // The host sends on the stream directly, so this side's direction is not tracked here.
+        // The host sends on the stream itself, past this module, so the order of this side's frames is not checked.
         self.send = Half::Done;
         Ok(Frame::WebTransport { session_id })
     }

@@ -103,7 +103,7 @@ impl RequestStream {
     }
 
     /// Handles the end of the stream, at which the message must be complete (RFC 9114 section 4.1.2). `last` is the
-    /// event before it. Returns the last event of the stream, with `fin`.
+    /// stream's event before the end, if it was kept back. Returns the last event of the stream, with `fin`.
     pub(super) fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
         if let Frame::WebTransport { session_id } = self.frame {
             self.recv = Half::Done;
@@ -119,7 +119,7 @@ impl RequestStream {
             });
         }
         if self.frame != Frame::Header || !self.header.is_empty() {
-            // RFC 9114 section 7.1: the stream ends inside a frame.
+            // RFC 9114 section 7.1: the stream has ended in the middle of a frame.
             return Err(connection_error(
                 Code::H3_FRAME_ERROR,
                 "the stream ends inside a frame",

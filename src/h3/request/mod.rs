@@ -62,7 +62,7 @@ pub(super) struct RequestStream {
     webtransport_only: bool,
     /// True for a push stream, on which PUSH_PROMISE and WebTransport are not allowed.
     is_push: bool,
-    /// True if the host has got an event of this stream, so that it needs an event for the end as well.
+    /// True if the host has got an event about this stream. Then it also gets an event for the stream's end.
     pub announced: bool,
     /// The priority from a PRIORITY_UPDATE that arrived before the request was reported.
     pub priority: Option<Priority>,
@@ -81,7 +81,7 @@ pub(super) struct RequestStream {
 /// The progress of one direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// No header section yet, or only those of interim responses.
+    /// The message has no header section yet, or only header sections of interim responses.
     Head,
     Body,
     Trailers,
@@ -235,8 +235,8 @@ impl RequestStream {
         }
     }
 
-    /// Decodes the blocked field section, after the dynamic table has got the missing entries, and handles the data
-    /// after it.
+    /// The dynamic table has got the missing entries. Decodes the field section that waited for them, and handles the
+    /// data behind it.
     pub fn resume(&mut self, cx: &mut Receiver<'_>) -> Result<(), RemoteError> {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
@@ -273,8 +273,8 @@ impl RequestStream {
         }
     }
 
-    /// Reads frames until the data ends. The last event is kept in `last`, because the data after it shows if it is
-    /// the last event of the stream, and if the message is complete.
+    /// Reads frames until the data ends. The last event is kept back in `last`, because only the data after it shows if
+    /// it is the stream's last event, and if the message is complete.
     fn read_frames(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -352,8 +352,8 @@ impl RequestStream {
         }
         if self.fin {
             if matches!(last, Some(Event::PushPromise { .. })) {
-                // The event of a promise cannot carry `fin`, because it is not part of the message. So the event
-                // before it is emitted now.
+                // The event of a push promise cannot carry `fin`, because a promise is not part of the message. So the
+                // event before the promise is emitted without it.
                 self.emit(cx, last.take());
             }
             last = Some(self.end(cx.role, last)?);
@@ -381,9 +381,9 @@ impl RequestStream {
         }
     }
 
-    /// Returns the whole payload of a frame once it has arrived. If it arrived in pieces they are copied, because each
-    /// piece would keep its whole receive buffer alive. The buffer grows with the received bytes, not to the announced
-    /// length at once.
+    /// Returns the whole payload of a frame once it has arrived. If the payload arrived in pieces, these are copied
+    /// together, because each piece would keep its whole receive buffer in memory. The buffer grows with the received
+    /// bytes, not to the announced length at once.
     fn collect_payload(
         &mut self,
         pending_input: &mut PendingInputBudget,

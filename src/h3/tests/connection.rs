@@ -104,7 +104,7 @@ fn content_of_an_interim_response_is_refused_with_its_header_section() {
         "{sent:?}"
     );
     assert_eq!(outputs(&mut pair.server), []);
-    // The final response can still be sent afterwards.
+    // The final response can still be sent after the error.
     let sent = pair.server.send_headers(0, &[(":status", "200")], true);
     assert_eq!(sent, Ok(()));
 }
@@ -523,7 +523,7 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     // QUIC may report the reset again. The stream has ended.
     pair.server.handle_stream_reset(4, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // The client sends on the other skipped stream, and resets it afterwards.
+    // The client also sends on the second stream that it had skipped, and then resets it.
     pair.client.send_headers(8, &GET, true).unwrap();
     pair.pump();
     pair.server
@@ -532,7 +532,7 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     outputs(&mut pair.server);
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // A stream above all used ones is reset, and then one between them.
+    // First a stream above all used ones is reset, then a stream between them.
     pair.server.handle_stream_reset(24, 0x10c);
     pair.server.handle_stream_reset(20, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(24), end(20)]);

@@ -178,7 +178,7 @@ fn a_request_too_large_can_be_answered() {
         max_fields: 10,
         ..Settings::default()
     };
-    // The section is rejected because of the length in its frame's header, before its payload has arrived.
+    // The frame's header announces a too long section, so the section is rejected before its payload arrives.
     expect_answerable(&small, &varints(&[0x1, 1_025]), false, &[]);
     expect_answerable(&small, &varints(&[0x1, varint::MAX]), false, &[]);
     // The section is rejected because of its size. A line of 1,000 bytes fits, but not with the other lines.

@@ -28,7 +28,7 @@ impl Random {
 fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
     let mut pair = Pair::blocking(Feed::Whole);
     let mut written = Vec::new();
-    // The pair has passed on the connection's first writes already, so they are written by hand.
+    // The two connections have exchanged their first writes already, so these are added by hand.
     written.push((
         2,
         [&[0][..], &frame(0x4, &varints(&[0x1, 4096, 0x7, 16]))].concat(),

@@ -137,7 +137,7 @@ fn section_4_1_2_more_content_than_content_length_is_malformed() {
     refuses(Server, &six, MESSAGE_ERROR);
     let one = [post("0"), content(&[b"a"])].concat();
     refuses(Server, &one, MESSAGE_ERROR);
-    // The frame is rejected because of the length in its header.
+    // The length in the frame's header exceeds the content-length, so the frame is rejected at once.
     let endless = [post("5"), varints(&[DATA, varint::MAX])].concat();
     refuses(Server, &endless, MESSAGE_ERROR);
 }
@@ -253,7 +253,7 @@ fn section_4_2_2_a_peer_with_a_limit_of_0_gets_no_field_section() {
         pair.server.send_data(0, Bytes::from_static(b"x"), true),
         Err(LocalError::FrameUnexpected(_))
     ));
-    // Nothing was sent and the stream's state is unchanged, so the request can be abandoned.
+    // The failed call has sent nothing, and has not changed the stream's state. So the request can still be abandoned.
     assert_eq!(outputs(&mut pair.server), []);
     assert_eq!(pair.server.open_requests(), 1);
     pair.server.cancel_request(0, Code::H3_INTERNAL_ERROR.0);
@@ -311,7 +311,7 @@ fn section_4_3_2_the_status_is_a_number_of_three_digits() {
     }
 }
 
-/// Expects that a GET without its field `name` is malformed, and one with `field` in its place too.
+/// Checks that a GET request is malformed without the field `name`, and also with `field` in place of that field.
 #[track_caller]
 fn malformed_without_and_with(name: &str, field: (&str, &str)) {
     let mut fields = GET.to_vec();

@@ -73,7 +73,8 @@ fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
             required_insert_count: 1
         })
     );
-    // Five insertions at once. A correct encoder would not make them while the section is not acknowledged.
+    // Five insertions follow at once. A correct encoder would not make them before the peer has acknowledged the
+    // section.
     decoder
         .handle_encoder_stream(b"\x3f\x21\x41a\x01b\x00\x00\x00\x00")
         .unwrap();
@@ -84,7 +85,8 @@ fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
 
 #[test]
 fn section_2_2_1_a_reference_beyond_the_required_insert_count_is_an_error() {
-    // Two insertions, and a section with a required insert count of one that refers to the second entry.
+    // The encoder stream inserts two entries. The section refers to the second entry, but its required insert count is
+    // one.
     let mut decoder = decoder(64, 16);
     decoder
         .handle_encoder_stream(b"\x3f\x21\x40\x00\x00")

@@ -57,7 +57,7 @@ fn section_4_parameters_have_defaults_and_are_read() {
         ("i,u=1", 1, true),
         ("  u=2 \t,\t i ", 2, true),
         ("u=2;foo=bar;baz, i;x", 2, true),
-        // Of two values with the same key the last one counts.
+        // If a key occurs twice, its last value counts.
         ("u=1, u=6", 6, false),
         ("i, i=?0", 3, false),
     ] {
@@ -167,7 +167,7 @@ fn section_7_an_update_of_an_open_request_is_reported_at_once() {
         events(&mut pair.server);
         for (value, expected) in [
             ("u=1, i", updated(0, 1, true)),
-            // An update sets all parameters, also those that it does not have.
+            // A PRIORITY_UPDATE replaces all parameters: those that it does not contain get their defaults.
             ("i", updated(0, 3, true)),
             ("", updated(0, 3, false)),
             ("u=", updated(0, 3, false)),
@@ -243,7 +243,7 @@ fn section_7_updates_of_requests_that_never_come_are_kept_within_a_bound() {
     for stream in 0..1000 {
         say(&mut server, &[update(REQUEST, stream * 4, "u=1")]);
     }
-    // The priorities of the first streams were kept, with their last values.
+    // The server has kept the priorities of the first streams, each with its last value.
     say(&mut server, &[update(REQUEST, 0, "u=6")]);
     let mut kept = 0;
     for stream in 0..1000 {

@@ -189,7 +189,7 @@ impl Connection {
                     local: true,
                     ..
                 } => {
-                    // The message was malformed. `h3` has ended the stream with the RFC's error code.
+                    // The request was malformed, so `h3` has ended its stream with the error code of the RFC.
                     self.header_deadlines.ended(stream_id);
                     self.abort(stream_id);
                     self.start_idle_timer(now);

@@ -46,7 +46,7 @@ pub enum Event {
     /// More of this response can be sent, after [`Connection::is_held_up`](super::Connection::is_held_up) returned
     /// true.
     Writable { stream_id: u64 },
-    /// No request is open or incomplete, and all sent data was acknowledged.
+    /// All requests have ended, and the client has acknowledged all sent data.
     Drained,
     /// The client has made as many requests as the limits allow on one connection. The host should send GOAWAY.
     UsedUp,

@@ -12,7 +12,7 @@ use super::event::Event;
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     ready: VecDeque<Event>,
-    /// The streams whose events are held.
+    /// The streams whose events are held back until the handshake is complete.
     streams: FxHashSet<u64>,
     held: VecDeque<Event>,
     held_bytes: usize,
@@ -39,8 +39,8 @@ impl EventQueue {
         self.held.push_back(event);
     }
 
-    /// Queues content of a request. It joins the content event at the end of the queue, if that is of the same
-    /// request.
+    /// Queues content of a request. If the last event in the queue is content of the same request, the content is
+    /// joined to it.
     pub fn push_content(&mut self, stream_id: u64, data: Bytes, ended: bool) {
         let queue = match self.holds(stream_id) {
             true => {
@@ -81,12 +81,13 @@ impl EventQueue {
         !self.streams.is_empty()
     }
 
-    /// The number of bytes of the held events.
+    /// The bytes in events that are held back.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Queues all held events, because the handshake is complete. Returns their streams.
+    /// Queues all events that were held back, because the handshake is complete. Returns the streams that they belong
+    /// to.
     pub fn release(&mut self) -> Vec<u64> {
         self.ready.append(&mut self.held);
         self.held_bytes = 0;
@@ -95,7 +96,7 @@ impl EventQueue {
         streams
     }
 
-    /// Frees unused capacity.
+    /// Frees the queue's unused capacity.
     pub fn free_capacity(&mut self) {
         self.ready.shrink_to_fit();
     }

@@ -152,7 +152,8 @@ impl Exchanges {
 
     // Waiting ------------------------------------------------------------------------------------
 
-    /// Returns the exchanges whose content did not arrive in time, each of them once: their time-out ends here.
+    /// Returns the exchanges whose content did not arrive in time. Each is returned only once, because its time-out is
+    /// removed.
     pub fn take_overdue(&mut self, limits: &Limits, now: Instant) -> Vec<u64> {
         // While content of another stream waits for the host, the connection's flow-control window may be used up.
         // Then it is not the client's fault that content is late.
@@ -203,15 +204,15 @@ impl Exchanges {
         exchange.is_some_and(|exchange| exchange.writing.take().is_some())
     }
 
-    /// Frees unused capacity.
+    /// Frees the table's unused capacity.
     pub fn free_capacity(&mut self) {
         self.table.shrink_to_fit();
         self.paused.shrink_to_fit();
     }
 }
 
-/// The number of running applications for each request that may be open, including those whose response is complete
-/// and those whose client has gone.
+/// The limit of running applications, as a multiple of the requests that may be open. It includes applications whose
+/// response is complete, and those whose client has left.
 const AT_WORK_FACTOR: usize = 8;
 
 #[cfg(test)]

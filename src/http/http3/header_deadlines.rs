@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// For each stream with an incomplete header section, the time at which it began. QUIC limits the number of streams.
-/// Streams that end are removed.
+/// For each stream with an incomplete header section, the time at which the section began. QUIC bounds the number of
+/// streams, and a stream that ends is removed.
 #[derive(Debug, Default)]
 pub(super) struct HeaderDeadlines {
     since: FxHashMap<u64, Instant>,
 }
 
 impl HeaderDeadlines {
-    /// Records that data of an incomplete header section has arrived. Only the first call for a stream starts its
-    /// time.
+    /// Records that data of an incomplete header section has arrived. The deadline counts from the first such call for
+    /// a stream.
     pub fn began(&mut self, stream_id: u64, now: Instant) {
         self.since.entry(stream_id).or_insert(now);
     }
@@ -23,7 +23,7 @@ impl HeaderDeadlines {
         self.since.remove(&stream_id).is_some()
     }
 
-    /// Frees unused capacity.
+    /// Frees the map's unused capacity.
     pub fn free_capacity(&mut self) {
         self.since.shrink_to_fit();
     }

@@ -29,12 +29,12 @@ impl IdleTimer {
         self.is_resting = false;
     }
 
-    /// Records that unused capacity was freed.
+    /// Records that the connection has freed its unused capacity.
     pub fn capacity_freed(&mut self) {
         self.is_resting = true;
     }
 
-    /// True if unused capacity should be freed now.
+    /// True if the connection has been idle for so long that it should free its unused capacity.
     pub fn may_free_capacity(&self, now: Instant) -> bool {
         !self.is_resting && self.has_lasted(RESTS_AFTER, now)
     }

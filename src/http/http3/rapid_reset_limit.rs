@@ -9,7 +9,7 @@ use super::limits::Limits;
 /// The limit of abandoned requests of one connection.
 pub(super) struct RapidResetLimit {
     allowed: TokenBucket,
-    /// One more than the highest request stream identifier on which data or a reset has arrived.
+    /// The highest request stream identifier on which data or a reset has arrived, plus one.
     arrived_below: u64,
 }
 

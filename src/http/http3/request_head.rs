@@ -95,8 +95,8 @@ impl Head {
         matches!(&*self.method, b"GET" | b"HEAD" | b"OPTIONS")
     }
 
-    /// Marks a request in 0-RTT data. The application gets `early-data: 1`, as from a gateway, and may answer 425 (RFC
-    /// 8470 section 5.1).
+    /// Marks a request that arrived in 0-RTT data. The application gets `early-data: 1`, as it would from a gateway,
+    /// and may answer 425 (RFC 8470 section 5.1).
     pub(super) fn mark_early(&mut self) {
         self.is_early = true;
         if self.field(b"early-data").is_none() {

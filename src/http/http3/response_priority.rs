@@ -8,7 +8,7 @@
 use uringcore_h3::{Priority, Signal};
 use uringcore_quic as quic;
 
-/// The priority of one response, as both sides have set it.
+/// The priority of one response, as the client and the application have set it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ResponsePriority {
     /// The last priority that the client sent.

@@ -28,13 +28,13 @@ pub(super) struct Writing {
     queued: usize,
     /// The response's priority among the responses of the connection.
     pub priority: Priority,
-    /// The response's position in the order of those that wait for room in the queues of the connection; `None` if it
-    /// waits only for its own queue.
+    /// The position of the response among those that wait for room in the connection's queues. `None` if the response
+    /// waits only for room in its own queue.
     pub place: Option<u64>,
-    /// The time in seconds for which the client may still stay below the minimum rate.
+    /// The number of seconds for which the client may still read more slowly than the minimum rate.
     balance: f64,
-    /// The bytes that the client read between the last two checks, and the time since which it had read nothing
-    /// before. `None` if it read nothing.
+    /// The bytes that the client read between the last two checks, and the time of its last read before that. `None` if
+    /// it read nothing.
     last_read: Option<(usize, Instant)>,
 }
 
@@ -97,11 +97,11 @@ impl Writing {
     }
 }
 
-/// One pass over all waiting responses.
+/// One pass over all responses that wait for their clients to read.
 struct Round {
-    /// The times of the last reads, those found in this pass included.
+    /// The times at which the client last read from responses, including reads that this pass has found.
     taken: Taken,
-    /// The times of the last reads before this pass.
+    /// The times of the clients' last reads, as they were before this pass.
     before: Taken,
     /// For each urgency, the number of waiting responses.
     waiting: [usize; URGENCIES],
@@ -165,7 +165,8 @@ impl Taken {
     }
 }
 
-/// Finds stalled responses. It has those whose host has finished sending; the exchanges have the others.
+/// Finds stalled responses. Its table has the responses that the host has finished; those that it still writes are in
+/// the exchanges.
 #[derive(Debug, Default)]
 pub(super) struct StalledResponses {
     /// Responses that are wholly in QUIC's queues and not wholly acknowledged. While there are any, the connection
@@ -201,8 +202,8 @@ impl StalledResponses {
         self.unacknowledged.remove(&stream_id);
     }
 
-    /// Records that the client has read something of a response. `rank()` is its priority while its host still writes
-    /// it.
+    /// Records that the client has read from a response. `rank()` is the priority of a response that the host still
+    /// writes.
     pub fn note_read(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
@@ -294,7 +295,7 @@ mod tests {
             stalls.check(&mut [(0, &mut writing)], |_| queued, &limits, now)
         };
         assert_eq!(check(&mut stalls, 100, after(10)), []);
-        // The client has read something of both responses, so their time starts again.
+        // The client has read from both responses, so the time of both starts again.
         assert_eq!(check(&mut stalls, 50, after(11)), []);
         assert_eq!(check(&mut stalls, 50, after(21)), []);
         let both = [stalled(0, false), stalled(4, true)];

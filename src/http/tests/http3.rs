@@ -66,7 +66,7 @@ impl Site {
         Self::over(Pair::new(client, server), client_says, limits)
     }
 
-    /// Makes both sides; the server's endpoint has these settings.
+    /// Makes the client and the server. The server's endpoint has the settings `endpoint`.
     fn at(endpoint: quic::EndpointSettings) -> Self {
         let (client, server) = with_transport(|_| {});
         let pair = Pair::with(client, server, endpoint);
@@ -460,7 +460,7 @@ fn requests_that_cross_the_first_goaway_are_served() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     site.take_events();
-    // The client sends both requests before it has received GOAWAY.
+    // The client sends both requests before the server's GOAWAY reaches it.
     site.browser.send_headers(4, GET, true).unwrap();
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
@@ -756,7 +756,7 @@ fn the_unsent_bytes_of_all_responses_of_a_connection_are_bounded() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // The queue of one stream stays below its own limit.
+        // The response stays below the limit of its own stream's queue.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }
@@ -855,7 +855,8 @@ fn a_head_above_the_clients_limit_is_refused_and_nothing_is_sent() {
 fn a_connection_continues_after_it_has_freed_its_capacity() {
     let mut site = Site::new(Limits::default());
     for turn in 0..4 {
-        // The lines are the same each time, so from the second request on they are in the QPACK tables of both sides.
+        // The field lines are equal each time, so from the second request on they are in the QPACK tables of client and
+        // server.
         for stream_id in [turn * 12, turn * 12 + 4, turn * 12 + 8] {
             let mut lines = GET.to_vec();
             lines.push(("x-same", "the same each time"));
@@ -886,7 +887,7 @@ fn content_requested_after_the_end_has_no_time_out() {
     for stream_id in [0, 4] {
         site.ask(stream_id, POST, false);
     }
-    // One request was abandoned by the client, the other by the host.
+    // One request was abandoned by the client, another by the host.
     site.browser.cancel_request(0, Code::H3_REQUEST_CANCELLED.0);
     site.command(|http, _, now| http.wait_for_body(4, now));
     site.command(|http, quic, now| http.cancel(quic, 4, Code::H3_INTERNAL_ERROR, now));

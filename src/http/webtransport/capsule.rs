@@ -19,7 +19,8 @@ pub enum Capsule {
         unidirectional: bool,
         limit: u64,
     },
-    /// WT_DATA_BLOCKED or WT_STREAMS_BLOCKED. It has no effect, because credit is granted without a request for it.
+    /// WT_DATA_BLOCKED or WT_STREAMS_BLOCKED, by which the peer reports that it waits for credit. It has no effect,
+    /// because credit is granted without a request.
     Blocked {
         streams: Option<u64>,
     },

@@ -168,8 +168,8 @@ impl Client {
         }
     }
 
-    /// The server's limit of sessions at a time; `None` before its SETTINGS. (This side's own limit applies to the
-    /// peer.)
+    /// The number of sessions that the server allows at a time. `None` before its SETTINGS have arrived. (This side's
+    /// own limit applies to the server.)
     fn sessions_max(&self) -> Option<u64> {
         let peer = self.h3.received_settings()?;
         let spoken = Draft::common(&self.sessions.limits.drafts, peer)?;

@@ -99,7 +99,8 @@ impl Sessions {
         reason: &str,
         is_ended: bool,
     ) {
-        // WebTransport draft section 6: the receiver of the close ends its direction of the stream too.
+        // WebTransport draft section 6: when an endpoint receives WT_CLOSE_SESSION, it also ends its own direction of
+        // the CONNECT stream.
         let is_said = below.send_data(id, Bytes::new(), true).is_ok();
         let closing = Closing {
             expects_end: true,
@@ -163,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Sends WT_DRAIN_SESSION, which requests the peer to end a session.
+    /// Sends WT_DRAIN_SESSION, by which an endpoint asks its peer to end a session.
     pub(super) fn drain(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_sent_drain, true)) {

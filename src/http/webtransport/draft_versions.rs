@@ -64,7 +64,7 @@ impl Draft {
         self >= Self::Fourteen
     }
 
-    /// The newest of these drafts that the peer has announced; `None` if there is no common draft.
+    /// Returns the newest draft of `ours` that the peer has announced too. `None` if there is no common draft.
     pub(super) fn common(ours: &[Self], peer: &PeerSettings) -> Option<Self> {
         let announced = |draft: &&Self| peer.get(draft.setting()).is_some_and(|value| value > 0);
         ours.iter().filter(announced).max().copied()
@@ -89,7 +89,7 @@ pub fn is_token(protocol: &[u8]) -> bool {
     protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()
 }
 
-/// True if this value of `:protocol` is the name in newer drafts. WebTransport over HTTP/2 has another name.
+/// True if `protocol` is the value of `:protocol` in newer drafts. WebTransport over HTTP/2 uses another value.
 pub(crate) fn names_h3(protocol: &[u8]) -> bool {
     protocol == TOKEN_H3.as_bytes()
 }
@@ -117,7 +117,7 @@ pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
     settings
 }
 
-/// True if the peer supports HTTP datagrams, also if it announces them with the setting of
+/// True if the peer supports HTTP datagrams. It may announce them with the older setting of
 /// draft-ietf-masque-h3-datagram-04.
 pub(super) fn takes_datagrams(peer: &PeerSettings) -> bool {
     peer.is_enabled(setting::H3_DATAGRAM) || peer.is_enabled(H3_DATAGRAM_DRAFT_04)

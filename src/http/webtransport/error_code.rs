@@ -42,7 +42,7 @@ mod tests {
     fn error_codes_are_mapped_as_in_the_drafts_table() {
         assert_eq!(to_wire(0), FIRST);
         assert_eq!(to_wire(u32::MAX), LAST);
-        // draft-02 section 8.5 has codes of eight bits, and names the last one.
+        // draft-02 section 8.5 has codes of eight bits. This is the last of them.
         assert_eq!(to_wire(0xff), 0x52e4_a40f_a9e2);
         for code in (0..2_000).chain([u32::MAX - 1, u32::MAX]) {
             assert_eq!(from_wire(to_wire(code)), u64::from(code));

@@ -34,8 +34,9 @@ pub enum EventKind {
     Quic(quic::Event),
     /// The peer has sent WT_DRAIN_SESSION or GOAWAY. This event comes once.
     Draining,
-    /// Either side has ended the session, and its streams were reset. `is_clean` is true if it was closed by a capsule
-    /// or the end of the stream, with this code and reason. `stats` are the final counters.
+    /// This side or the peer has ended the session, and the session's streams were reset. `is_clean` is true if the
+    /// session was closed by a capsule or by the end of its CONNECT stream, with this code and reason. `stats` are the
+    /// final counters.
     Ended {
         code: u32,
         reason: String,

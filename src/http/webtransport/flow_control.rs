@@ -17,14 +17,14 @@ pub struct FlowControl {
     blocked: Vec<(u64, u64)>,
 }
 
-/// The limits that the peer has set for this side, and what this side has used.
+/// The limits that the peer has set for this side, and the streams and bytes that this side has used of them.
 #[derive(Debug)]
 struct Allowance {
     streams: [u64; 2],
     opened: [u64; 2],
     data: u64,
     sent: u64,
-    /// For each limit, the value at which a BLOCKED capsule was sent; `None` if none was.
+    /// For each of the three limits, its value when a BLOCKED capsule was last sent. `None` if none was sent.
     blocked_at: [Option<u64>; 3],
 }
 

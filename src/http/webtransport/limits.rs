@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Draft;
 
-/// The limits of one connection, each with the reaction above it.
+/// The limits of one connection. The comment of each limit says what happens above it.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The drafts to announce, in any order.
@@ -30,8 +30,8 @@ pub struct Limits {
     /// The maximum number of bytes of capsules that wait until their session is accepted. Above it the session is
     /// reset with H3_EXCESSIVE_LOAD.
     pub early_capsule_bytes: usize,
-    /// The time that a stream may wait for its header or for the request of its session, after which it is rejected;
-    /// and the time that a closed session waits until the peer ends its stream.
+    /// The time that a stream may wait for its header, or for the request of its session, before it is rejected. Also
+    /// the time that a closed session waits until the peer ends the CONNECT stream.
     pub patience: Duration,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct EarlyStream {
 }
 
 impl PreSessionBuffer {
-    /// Buffers a stream, or returns it if there are already `max` streams.
+    /// Buffers a stream. Returns the stream if `max` streams are buffered already.
     pub fn add_stream(&mut self, stream: EarlyStream, max: usize) -> Result<(), EarlyStream> {
         if self.streams.len() >= max {
             return Err(stream);
@@ -77,7 +77,7 @@ impl PreSessionBuffer {
         (streams, datagrams)
     }
 
-    /// Removes and returns the streams for which `wanted` returns true, in their order.
+    /// Removes the streams for which `wanted` returns true, and returns them in the order of their arrival.
     pub fn take_streams(
         &mut self,
         mut wanted: impl FnMut(&EarlyStream) -> bool,
@@ -107,7 +107,7 @@ impl PreSessionBuffer {
     }
 }
 
-/// The bytes that a datagram counts, with its entry in the queue, so that empty datagrams count too.
+/// The number of bytes by which a datagram fills the buffer. It includes the entry, so that empty datagrams count, too.
 fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<(u64, Bytes)>()
 }

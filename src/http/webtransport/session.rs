@@ -19,9 +19,9 @@ use super::flow_control::FlowControl;
 pub(super) struct Session {
     /// True if the server has accepted the session.
     pub is_open: bool,
-    /// The draft that both sides use; `None` before the peer's SETTINGS are known.
+    /// The draft version that this side and the peer use. `None` before the peer's SETTINGS are known.
     pub draft: Option<Draft>,
-    /// The flow control of the session; `None` if not both sides support it.
+    /// The flow control of the session. `None` unless both sides support it.
     pub flow: Option<FlowControl>,
     /// The identifiers of the session's data streams.
     pub streams: FxHashSet<u64>,
@@ -33,9 +33,9 @@ pub(super) struct Session {
     pub wants_stream: [bool; 2],
     /// Streams with bytes that wait for the session's credit, in the order in which they get it.
     pub waiting_streams: VecDeque<u64>,
-    /// True if this side has requested the peer to end the session (WT_DRAIN_SESSION).
+    /// True if this side has asked the peer to end the session (WT_DRAIN_SESSION).
     pub has_sent_drain: bool,
-    /// True if the peer has requested this side to end the session (WT_DRAIN_SESSION).
+    /// True if the peer has asked this side to end the session (WT_DRAIN_SESSION).
     pub has_received_drain: bool,
     /// Server: the application protocols that the client offers.
     pub protocols: Vec<String>,
@@ -65,7 +65,7 @@ pub struct SessionStats {
 #[derive(Debug)]
 pub(super) struct Closing {
     pub since: Instant,
-    /// True if the peer has sent WT_CLOSE_SESSION: nothing but the end of its stream may follow.
+    /// True if the peer has sent WT_CLOSE_SESSION. After that only the end of the CONNECT stream may follow.
     pub expects_end: bool,
     /// True if the peer's direction of the stream has ended.
     pub is_ended: bool,

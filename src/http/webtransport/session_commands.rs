@@ -105,8 +105,8 @@ impl<'a> SessionCommands<'a> {
         });
     }
 
-    /// Requests the peer to end a session (draft section 4.7). The session goes on until one side closes it. Causes no
-    /// event.
+    /// Asks the peer to end a session (draft section 4.7). The session continues until this side or the peer closes it.
+    /// Causes no event.
     pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.drain(below, session_id)
@@ -133,14 +133,14 @@ impl<'a> SessionCommands<'a> {
         self.sessions.table.len()
     }
 
-    /// The number of streams that are tracked: those of sessions, and those that wait for their header or their
-    /// session.
+    /// The number of streams that this object tracks: streams of sessions, and streams that wait for their header or
+    /// their session.
     pub fn streams(&self) -> usize {
         let sessions = &self.sessions;
         sessions.streams.len() + sessions.unidentified.len() + sessions.pre_session.streams()
     }
 
-    /// True if there is no session, and no CONNECT stream that is still closing.
+    /// True if no session is open, and no CONNECT stream of a closed session remains.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
@@ -191,7 +191,8 @@ impl<'a> SessionCommands<'a> {
         self.sessions.is_finishing(session_id)
     }
 
-    /// Reads data like [`quic::Connection::read_stream`]. The code of a reset is that of the application.
+    /// Reads data as [`quic::Connection::read_stream`] does. If the stream was reset, returns the application's error
+    /// code.
     pub fn read_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -243,8 +244,9 @@ impl<'a> SessionCommands<'a> {
         }
     }
 
-    /// Releases a stream: the host gets no more of its events. A stream that is not finished is reset, and one that is
-    /// not read to its end is stopped, both with code 0. A finished stream is still delivered.
+    /// The host is done with a stream and gets no more events of it. A stream that the host has not finished is reset,
+    /// and a stream that it has not read to the end is stopped, both with code 0. The data of a finished stream is
+    /// still delivered.
     pub fn forget_stream(&mut self, quic: &mut quic::Connection, stream_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.forget_stream(below, stream_id);

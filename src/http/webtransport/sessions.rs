@@ -48,12 +48,13 @@ pub struct Sessions {
     pub(super) events: VecDeque<Event>,
     /// The event that HTTP/3 has to handle after the one that `route` has just returned.
     pub(super) second_event: Option<quic::Event>,
-    /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, with the time at which it did. Its last
-    /// capsule may still arrive.
+    /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, with the time of that. The peer's last capsule
+    /// may still arrive.
     pub(super) stopped_reading: Vec<(u64, Instant)>,
-    /// The number of requests that the peer abandoned before they were answered, since the last `take_abandoned_requests`.
+    /// The number of requests that the peer abandoned before they were answered, counted since the last
+    /// `take_abandoned_requests`.
     abandoned_requests: u32,
-    /// QUIC's limits of the peer's streams, as they were before the first session; `None` until then.
+    /// QUIC's limits of the peer's streams before the first session has raised them. `None` until then.
     base_limits: Option<[u64; 2]>,
 }
 
@@ -129,7 +130,7 @@ impl Sessions {
         self.events.pop_front()
     }
 
-    /// True if there is no session, and no CONNECT stream that is still closing.
+    /// True if no session is open, and no CONNECT stream of a closed session remains.
     pub fn is_drained(&self) -> bool {
         self.table.is_empty() && self.closing.is_empty()
     }
@@ -187,7 +188,7 @@ impl Sessions {
             .iter()
             .any(|(name, _)| &**name == draft_versions::DRAFT_02_REQUEST);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
-            // Some clients announce their draft only in the request, not in SETTINGS.
+            // Some clients announce their draft only in the request, and not in SETTINGS.
             let said = match (names_h3, confirms_draft_02) {
                 (true, _) => Some(Draft::Fifteen),
                 (false, true) => Some(Draft::Two),
@@ -410,8 +411,8 @@ impl Sessions {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// True if the peer has sent STOP_SENDING on the CONNECT stream. Then this side's data there is never
-    /// acknowledged.
+    /// True if the peer has sent STOP_SENDING on the CONNECT stream. The peer then never acknowledges this side's data
+    /// on it.
     pub(super) fn has_stopped_reading(&self, id: u64) -> bool {
         self.stopped_reading
             .iter()
@@ -448,7 +449,7 @@ impl Sessions {
         }
     }
 
-    /// Aborts a session: resets its CONNECT stream.
+    /// Ends a session abruptly, by a reset of its CONNECT stream.
     pub(super) fn abort(&mut self, below: &mut LowerLayers<'_>, id: u64, code: Code, reason: &str) {
         self.reset(below, id, code);
         self.end(below, id, 0, reason, false);
@@ -490,7 +491,7 @@ impl Sessions {
         self.raise_stream_limits(below);
     }
 
-    /// True if the host has got an event of the session. On a server that is so after its request was reported.
+    /// True if the host has got an event about the session. On a server the request is the first such event.
     fn is_reported(&self, draft: Option<Draft>) -> bool {
         draft.is_some() || self.role == Role::Client
     }
@@ -593,7 +594,7 @@ impl Sessions {
 
     // Input before its session ---------------------------------------------------------------------
 
-    /// Buffers a stream until its session is open. If there is no room it is rejected.
+    /// Buffers a stream until its session is open. If the buffer is full, the stream is rejected.
     pub(super) fn buffer_stream(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         if let Err(stream) = self
             .pre_session
@@ -626,7 +627,7 @@ fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> EventK
     }
 }
 
-/// Resets this side's direction of a stream and stops the peer's, if the stream has them.
+/// Ends the directions that a stream has: resets this side's, and stops the peer's.
 pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code) {
     // An error means that the direction does not exist or has ended.
     let _ = quic.reset_stream(stream_id, code.0);

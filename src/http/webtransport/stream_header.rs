@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use uringcore_h3::frame::{frame_type, is_unidirectional, stream_type};
 use uringcore_wire::varint;
 
-/// The owner of a stream, as far as its first bytes show it.
+/// The owner of a stream (HTTP/3 or a session), as far as the stream's first bytes show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamOwner {
     /// The bytes are not enough. At least `lacks` more are needed, and so many do not extend beyond the header.
@@ -18,7 +18,7 @@ pub enum StreamOwner {
     Session { session_id: u64 },
 }
 
-/// Finds the owner of a stream from its first bytes (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
+/// Determines the owner of a stream from its first bytes (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
 pub fn owner_of(stream_id: u64, bytes: &[u8]) -> StreamOwner {
     if bytes.is_empty() {
         return StreamOwner::Unknown { lacks: SIZE_MIN };
@@ -45,7 +45,7 @@ pub fn owner_of(stream_id: u64, bytes: &[u8]) -> StreamOwner {
     }
 }
 
-/// The header of a stream that this side opens.
+/// Returns the encoded header of a stream that this side opens.
 pub fn written(stream_id: u64, session_id: u64) -> Bytes {
     let mut header = BytesMut::with_capacity(SIZE_MAX);
     let signal = match is_unidirectional(stream_id) {
@@ -65,7 +65,8 @@ const SIZE_MAX: usize = 2 + varint::SIZE_MAX;
 mod tests {
     use super::*;
 
-    /// Passes in only as many bytes of a stream as `owner_of` asks for. Returns the owner and this number of bytes.
+    /// Passes only as many bytes of a stream to `owner_of` as it asks for. Returns the owner, and the number of these
+    /// bytes.
     fn read(stream_id: u64, data: &[u8]) -> (StreamOwner, usize) {
         let mut have = 0;
         loop {

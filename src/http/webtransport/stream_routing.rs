@@ -68,7 +68,7 @@ impl Sessions {
                     stream.rest.end = Some(StreamEnd::Reset { error_code });
                 }
                 Quic::StopSending { error_code, .. } => stream.stopped = Some(error_code),
-                // The stream waits for its session. The host gets a `StreamReadable` event when it has one.
+                // The stream waits for its session. When the session opens, the host gets a `StreamReadable` event.
                 _ => {}
             }
             return None;
@@ -127,8 +127,8 @@ impl Sessions {
         }
     }
 
-    /// Handles a reset of a peer's stream whose owner is not known. If there are sessions it may have been a stream of
-    /// one, and the reset has no effect.
+    /// Handles a reset of a peer's stream whose owner is not known yet. If the connection has sessions, the stream may
+    /// have belonged to one, so the reset has no effect.
     fn reset_before_identified(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -222,7 +222,7 @@ impl Sessions {
         }
     }
 
-    /// Passes a stream, with its bytes so far, to HTTP/3.
+    /// Passes a stream, with the bytes that have arrived so far, to HTTP/3.
     fn pass_to_http3(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -312,7 +312,7 @@ impl Sessions {
             }
             return;
         }
-        // HTTP/3 passes the datagram to its request, or reports an error.
+        // The datagram does not belong to a session, so HTTP/3 passes it to its request or reports an error.
         let (h3, mut out) = below.parts();
         h3.handle_datagram(&mut out, data);
     }
@@ -326,7 +326,7 @@ impl Sessions {
         }
     }
 
-    /// Handles an HTTP datagram whose stream is not a known session. Returns it if it belongs to a request.
+    /// Handles an HTTP datagram whose stream is not a known session. Returns the datagram if it belongs to a request.
     fn route_http_datagram(
         &mut self,
         below: &LowerLayers<'_>,
@@ -348,7 +348,7 @@ impl Sessions {
 
     // Events of HTTP/3 ---------------------------------------------------------------------------
 
-    /// Handles an event of HTTP/3. Returns it if it does not concern a session.
+    /// Handles an event of HTTP/3 that concerns a session. Returns the event if it concerns none.
     pub(crate) fn route_h3(
         &mut self,
         below: &mut LowerLayers<'_>,

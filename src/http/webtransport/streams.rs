@@ -21,9 +21,9 @@ use super::{capsule, error_code, stream_header};
 pub(super) struct DataStream {
     pub session_id: u64,
     pub sending: Sending,
-    /// True if the end of the peer's direction was not read, and neither side has abandoned the direction.
+    /// True if the host has not read the end of the peer's direction, and neither side has abandoned that direction.
     pub is_receiving: bool,
-    /// True if both directions have ended and the session has counted that.
+    /// True if both directions of the stream have ended and the session's counters include that.
     is_over: bool,
     /// True if the host has released the stream.
     is_forgotten: bool,
@@ -34,7 +34,7 @@ pub(super) struct DataStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
     Open,
-    /// The end of the stream is in QUIC's queue and not acknowledged.
+    /// The FIN of the stream is in QUIC's queue, and the peer has not acknowledged it.
     Finished,
     Over,
 }
@@ -171,7 +171,7 @@ impl Sessions {
             _ => {}
         }
         let stream = self.streams.get(&stream_id);
-        // After the host has released a finished stream it may still wait for the event of its end.
+        // After the host has released a finished stream, the stream may still wait for the event of its end.
         let is_end = matches!(
             event,
             Quic::StreamFinished { .. } | Quic::StopSending { .. }
@@ -227,7 +227,7 @@ impl Sessions {
         Ok(Some(stream_id))
     }
 
-    /// Reports that QUIC allows this side more streams to the sessions that wait for them.
+    /// QUIC allows this side to open more streams. Reports that to the sessions that wait for it.
     pub(super) fn streams_available(&mut self, unidirectional: bool) {
         let at = usize::from(unidirectional);
         let mut waiting: Vec<u64> = self.waiting_to_open[at].drain().collect();
@@ -238,7 +238,7 @@ impl Sessions {
         }
     }
 
-    /// Queues data; `fin` ends the stream after it.
+    /// Queues data on a stream. With `fin` the stream ends after the data.
     pub(super) fn send_stream(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -462,8 +462,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Releases a stream of the host. A stream that is not finished is reset, and one that is not read to its end is
-    /// stopped. A finished stream is still delivered.
+    /// The host is done with a stream. A stream that it has not finished is reset, and one that it has not read to the
+    /// end is stopped. The data of a finished stream is still delivered.
     pub(super) fn forget_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;

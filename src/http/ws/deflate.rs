@@ -228,7 +228,8 @@ impl Deflater {
             out.truncate(out.len() - TAIL.len());
         }
         if out.is_empty() {
-            // For an empty message after another flush, zlib returns no bytes. RFC 7692 section 7.2.3.6 has this form.
+            // zlib returns no bytes for an empty message after another flush. RFC 7692 section 7.2.3.6 defines this
+            // form for it.
             out.push(0);
         }
         if self.resets {
@@ -257,7 +258,7 @@ const WINDOW_BITS: u8 = 12;
 const WINDOW_BITS_MAX: u8 = 15;
 /// The minimum space in bytes that is allocated for output.
 const SPACE_MIN: usize = 256;
-/// The size of a decompressor without its window.
+/// The approximate number of bytes that a decompressor needs besides its window.
 const INFLATE_BYTES: usize = 12 << 10;
 const NOT_DEFLATE: Violation = Violation::new(
     status_code::INVALID_PAYLOAD,
@@ -362,7 +363,8 @@ mod tests {
                 let payload = deflater.compress(message);
                 sizes.push(payload.len());
                 for (size, rests) in [(usize::MAX, false), (1, true)] {
-                    // A second decoder of the client would need all messages, so one is fed in both ways by turns.
+                    // A second decoder with the client's context would need all messages. So one decoder gets them,
+                    // alternately in one piece and in several.
                     if rests != (sizes.len() % 2 == 0) {
                         continue;
                     }

@@ -13,10 +13,10 @@ use super::violation::Violation;
 pub enum Event {
     Text(String),
     Binary(Vec<u8>),
-    /// The host answers with a Pong that has the same payload (RFC 6455 section 5.5.2).
+    /// The peer has sent a Ping. The host answers with a Pong that has the same payload (RFC 6455 section 5.5.2).
     Ping(Vec<u8>),
     Pong(Vec<u8>),
-    /// The last event. Bytes after it are not read.
+    /// The peer has sent a Close frame, which is the last event. Bytes after it are not read.
     Close(Close),
 }
 
@@ -150,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Adds a piece of a frame's payload to its message.
+    /// Adds a piece of a frame's payload to the message that the frame belongs to.
     fn add(&mut self, opcode: Opcode, piece: &[u8], key: Option<[u8; 4]>) -> Result<(), Violation> {
         let append = |target: &mut Vec<u8>| {
             let begin = target.len();

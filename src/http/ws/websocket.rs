@@ -41,7 +41,7 @@ pub struct Socket {
     pub connect_reported: bool,
     /// Messages that wait for the application.
     queue: VecDeque<Event>,
-    /// The number of bytes of these messages.
+    /// The number of bytes in the messages of `queue`.
     queued_bytes: usize,
     /// Received data that is parsed when the queue has room, and not before the handshake is done.
     unread: BytesMut,
@@ -79,7 +79,7 @@ pub enum Phase {
     /// The application refuses the connection with an HTTP response.
     Denied,
     Open,
-    /// This side's Close frame was sent, or never will be.
+    /// This side has sent its Close frame, or will never send one.
     Closed,
 }
 
@@ -154,8 +154,8 @@ impl Socket {
         }
     }
 
-    /// Frees the memory of the compressor, if it was not used since the last call. The host calls this about once a
-    /// second.
+    /// Frees the memory of the compressor if no message was compressed since the last call. The host calls this about
+    /// once a second.
     pub fn free_unused(&mut self) {
         if let Some(compression) = &mut self.compression
             && !std::mem::take(&mut compression.is_in_use)

@@ -24,9 +24,11 @@ pub(super) struct Folder {
     path: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// Bytes of all files in the folder, as of the last listing, plus those that this process has written since.
+    /// The bytes of all files in the folder, as the last listing has counted them, plus those that this process has
+    /// written since.
     bytes: u64,
-    /// Files in the folder, as of the last listing, plus those that this process has created since.
+    /// The number of files in the folder, as the last listing has counted them, plus those that this process has
+    /// created since.
     files: usize,
     /// Bytes that this process has written since the last listing.
     grown: u64,
@@ -53,7 +55,8 @@ impl Folder {
         }
     }
 
-    /// Creates a file and returns it with its name. `open` yields the names of the files that this process is writing.
+    /// Creates a file, and returns it with its name. `open` yields the names of the files that this process is writing
+    /// at present.
     pub fn create<'a>(
         &mut self,
         open: impl Iterator<Item = &'a str>,
@@ -106,7 +109,8 @@ impl Folder {
         }
     }
 
-    /// Returns a name that sorts by time. The rest of the name is random, so no peer can predict or choose it.
+    /// Returns a name that begins with the time, so that names sort by age. The remaining letters are random, so that
+    /// no peer can predict them.
     fn new_name(&self) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let milliseconds = since.map_or(0, |it| it.as_millis());
@@ -170,8 +174,8 @@ impl Folder {
             if !self.has_our_form(&name) {
                 continue;
             }
-            // These are the metadata of the entry itself, not of a link's target. They are missing if the entry was
-            // removed meanwhile.
+            // The metadata is that of the directory entry itself, not of a link's target. It is missing if the entry
+            // was removed in the meantime.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -208,9 +212,9 @@ fn is_locked_elsewhere(file: &fs::File) -> bool {
 }
 
 const PREFIX: &str = "trace-";
-/// The limit of attempts to find an unused name. Random names collide only if somebody creates them on purpose.
+/// The number of attempts to find an unused name. Random names exist already only if somebody creates them on purpose.
 const TRIES: usize = 8;
-/// If the last listing is older than this, the folder is listed again before a file is created.
+/// Before a file is created, the folder is listed again if the last listing is older than this.
 const LISTING_AGE_MAX: Duration = Duration::from_secs(1);
 /// A process lists the folder after it has written one part in `SHARE` of the size limit, and it clears a full folder
 /// to one part in `SHARE` below the limits. So the folder is not listed for each file.

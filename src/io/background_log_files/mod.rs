@@ -61,8 +61,8 @@ pub struct BackgroundFiles {
     folder: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// The state shared with the thread; `None` before the first file. A forked child makes its own, because the
-    /// parent's thread does not run there.
+    /// The state shared with the writing thread. `None` before the first file. A forked child makes a new one, because
+    /// the thread of its parent does not run in it.
     shared: PerProcess<Mutex<Option<Arc<Shared>>>>,
 }
 
@@ -219,7 +219,8 @@ impl Drop for BackgroundFile {
     }
 }
 
-/// The state that files and the thread share. Code that holds both locks has taken the buffer's before the state's.
+/// The state that files and the thread share. If code holds both locks, it has taken the lock of the buffer first, then
+/// that of the state.
 #[derive(Debug)]
 struct Shared {
     owner_process: OwnerProcess,
@@ -243,7 +244,7 @@ struct QueueState {
     /// The thread writes at once, without collecting more records.
     is_urgent: bool,
     is_writing: bool,
-    /// The [`BackgroundFiles`] was dropped: the thread ends with the last open file.
+    /// True after the [`BackgroundFiles`] was dropped. The thread then ends when the last open file ends.
     is_closed: bool,
     /// The number of times that the thread has processed the list.
     rounds: u64,
@@ -263,7 +264,7 @@ struct Buffer {
     phase: FilePhase,
     /// The thread's list contains the file.
     is_listed: bool,
-    /// The file has hurried the thread since the last write.
+    /// True if the file has asked the thread to write soon, since the last write.
     was_urgent: bool,
     /// The [`BackgroundFile`] was dropped.
     is_over: bool,
@@ -286,7 +287,7 @@ impl Shared {
 
     fn list(&self, file: Arc<File>, is_urgent: bool, was_urgent: &mut bool) {
         let mut state = self.state();
-        // One wake per list is enough, because the woken thread collects records for a while.
+        // Only the first record in the list wakes the thread, because the woken thread collects records for a while.
         let is_first = state.listed.is_empty();
         state.listed.push(file);
         state.is_urgent |= is_urgent;

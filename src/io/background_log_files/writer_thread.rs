@@ -26,7 +26,7 @@ pub(super) struct Writer {
 struct Output {
     file: fs::File,
     name: String,
-    /// Keeps the [`File`] alive, so that no other one gets its address, which is the key.
+    /// Keeps the [`File`] alive. Its address is the key, so no other file may get that address.
     _shared: Arc<File>,
 }
 

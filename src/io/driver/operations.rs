@@ -95,16 +95,16 @@ impl Driver {
         )
     }
 
-    /// Like [`poll`](Driver::poll), if the caller guarantees that this driver's latest operation on `fd` was on the
-    /// same open file: epoll's registration is not renewed.
+    /// Polls as [`poll`](Driver::poll) does, but does not renew epoll's registration. The caller guarantees that this
+    /// driver's latest operation on `fd` was on the same open file.
     pub fn poll_again(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsAgain(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
     }
 
-    /// Like [`poll`](Driver::poll), but the wait does not keep the file open: if the caller closes its last
-    /// descriptor, the file is closed, and the operation does not complete until it is cancelled. A poll of the
-    /// ring holds its file, so this one waits in an epoll set, at three system calls each time.
+    /// Polls as [`poll`](Driver::poll) does, but does not keep the file open. If the caller closes the file's last
+    /// descriptor, the file is closed, and the operation completes only when it is cancelled. A poll in the ring would
+    /// hold the file, so this poll waits in an epoll set, which costs three system calls.
     pub fn poll_weak(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsWeak(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
@@ -155,8 +155,8 @@ impl Driver {
         self.start(OpKind::Close, raw, token, Payload::Descriptor(fd))
     }
 
-    /// Like [`cancel`](Driver::cancel), but the completion is not reported and its resource is released: an
-    /// accepted connection is closed, a buffer returned.
+    /// Cancels an operation as [`cancel`](Driver::cancel) does, but does not report its completion. The result's
+    /// resource is released: an accepted connection is closed, a buffer returned.
     pub fn discard(&mut self, op: OpId) {
         self.leave_if_forked();
         self.state
@@ -190,5 +190,6 @@ impl Driver {
     }
 }
 
-/// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table if a number is invalid.
+/// A bound of descriptor numbers above any sensible RLIMIT_NOFILE. An invalid number therefore cannot make the
+/// per-descriptor table huge.
 const DESCRIPTORS_MAX: RawFd = 1 << 24;

@@ -20,7 +20,7 @@ pub(super) struct EpollSet {
 
 /// An event of a registered descriptor.
 pub(super) struct ReadyEvent {
-    /// The number of the descriptor when it was registered.
+    /// The descriptor's number at the time of the registration.
     pub(super) fd: RawFd,
     pub(super) generation: u32,
     pub(super) events: u32,
@@ -79,7 +79,8 @@ impl EpollSet {
         }
     }
 
-    /// Waits for events and returns their number, at most `most`. The next wait returns the others.
+    /// Waits for events and returns their number, at most `most`. Events beyond that number are returned by the next
+    /// wait.
     pub(super) fn wait(&mut self, timeout: Option<Duration>, most: usize) -> io::Result<usize> {
         let most = most.clamp(1, EVENTS_PER_TURN) as i32;
         if self.exact_timeouts
@@ -122,7 +123,7 @@ impl EpollSet {
         })
     }
 
-    /// An event of the latest wait; `None` if it is that of the waker.
+    /// Returns an event of the latest wait. `None` if it is the event of the waker.
     pub(super) fn event(&self, index: usize) -> Option<ReadyEvent> {
         let libc::epoll_event { events, u64: data } = self.events[index];
         (data != WAKE).then_some(ReadyEvent {

@@ -76,7 +76,8 @@ struct Registration {
     generation: u32,
     /// True if the descriptor is in `changed`.
     changed: bool,
-    /// True if an operation has begun to wait: the registration is renewed even if its events are the wanted ones.
+    /// True if an operation has begun to wait. The registration is then renewed, even if it has the right events
+    /// already.
     renew: bool,
 }
 
@@ -170,8 +171,8 @@ impl Epoll {
             }
         }
         if stale_events {
-            // If no descriptor is free for a new set, this fails. The stale registrations stay, and the next wait
-            // returns their events again.
+            // If no descriptor is free for a new set, this fails. The stale registrations then stay in the old set, and
+            // the next wait returns their events again.
             let _ = self.move_to_new_set(state);
         }
         Ok(match (woken, block && count == 0) {
@@ -190,8 +191,9 @@ impl Epoll {
         })
     }
 
-    /// Replaces the set in a forked child, which shares it with its parent. Operations that wait for readiness wait
-    /// in both processes. Other operations that were queued and not tried end here, because the parent tries them.
+    /// Makes a new epoll set in a forked child, because the old set is the parent's too. Operations that wait for
+    /// readiness then wait in both processes. Operations that were queued and not tried end here, because the parent
+    /// tries them.
     pub(crate) fn leave_to_parent(&mut self, state: &mut BackendState) -> io::Result<()> {
         self.move_to_new_set(state)?;
         for _ in 0..self.queued.len() {
@@ -218,8 +220,8 @@ impl Epoll {
                 continue;
             }
             state.stats.syscalls += 1;
-            // If other code has closed the descriptor, this fails, and its operations wait without an event, as in
-            // the old set.
+            // If other code has closed the descriptor, this fails. The descriptor's operations then wait without an
+            // event, as they did in the old set.
             let (wanted, generation) = (registration.events, registration.generation);
             if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
                 registration.events = 0;
@@ -240,7 +242,8 @@ impl Epoll {
         !self.queued.is_empty()
     }
 
-    /// Tries the operations that are queued now. Operations that these cause are tried in the next loop iteration.
+    /// Tries the operations that are queued. Operations that are queued as a result are tried in the next loop
+    /// iteration.
     pub(crate) fn start_queued(&mut self, state: &mut BackendState) {
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {
@@ -274,7 +277,7 @@ impl Epoll {
         self.change(slot.fd, !is_known);
     }
 
-    /// Ends an operation. Its events leave the registration if no other operation waits for them.
+    /// Ends an operation. If no other operation waits for its events, the registration no longer includes them.
     fn finish(&mut self, state: &mut BackendState, index: u32, result: i32) {
         let fd = state.table.at(index).fd;
         state.finish_later(index, result);
@@ -393,7 +396,7 @@ impl Epoll {
         if !state.ready.is_empty() {
             return;
         }
-        // The descriptors of receives that still wait leave the set, because readable data without a free buffer
+        // Receives that still wait for a buffer are removed from the set. Otherwise readable data without a free buffer
         // would end each sleep at once.
         for position in 0..self.starved_streams.len() {
             self.unregister(state, self.starved_streams[position]);
@@ -422,7 +425,7 @@ impl Epoll {
     }
 }
 
-/// True for operations that are tried only when their descriptor is ready.
+/// True for operations that must not be tried before their descriptor is ready.
 fn waits_first(slot: &Slot) -> bool {
     matches!(
         slot.kind,

@@ -30,7 +30,7 @@ impl Epoll {
             }
             match Errno::last().0 {
                 libc::EAGAIN => return,
-                // ECONNABORTED is about a peer that closed its connection before the accept. The listener still works.
+                // ECONNABORTED: the client has closed its connection before the accept. The listener still works.
                 libc::ECONNABORTED | libc::EINTR => {}
                 errno => return self.finish(state, index, -errno),
             }
@@ -57,7 +57,7 @@ impl Epoll {
             match if received < 0 { Errno::last().0 } else { 0 } {
                 libc::EAGAIN => return,
                 libc::EINTR => {}
-                // 0 is the end of the stream.
+                // A result of 0 is the end of the stream.
                 errno => return self.finish(state, index, -errno),
             }
         }
@@ -87,7 +87,7 @@ impl Epoll {
             match if received < 0 { Errno::last().0 } else { 0 } {
                 libc::EAGAIN => return,
                 libc::EINTR => {}
-                // 0 is the end of the stream.
+                // A result of 0 is the end of the stream.
                 errno => return self.finish(state, index, -errno),
             }
         }
@@ -168,7 +168,7 @@ impl Batch {
         }
     }
 
-    /// Takes up to [`BATCH`] free buffers and points the headers to them. Returns their number.
+    /// Takes up to [`BATCH`] free buffers, and lets the message headers point to them. Returns the number of buffers.
     fn prepare(&mut self, state: &BackendState) -> usize {
         let pool = &state.datagram;
         let mut count = 0;

@@ -36,7 +36,7 @@ impl Epoll {
                 (Step::Done(result), _) => return self.finish(state, index, result),
                 (Step::Again, _) => {}
                 (Step::Wait, _) => {
-                    // If the operation has waited before, its registration is valid and costs no `epoll_ctl`.
+                    // An operation that has waited before still has a valid registration, which costs no `epoll_ctl`.
                     if slot.phase != OpPhase::Polling {
                         self.wait_for(state, index);
                     }
@@ -53,13 +53,15 @@ impl Epoll {
         let Payload::Descriptor(fd) = std::mem::replace(&mut slot.payload, Payload::None) else {
             return self.finish(state, index, -libc::EBADF);
         };
-        // The registration is removed first, because it would outlive the descriptor if a duplicate of it exists.
+        // The registration is removed first. If a duplicate of the descriptor exists, the registration would otherwise
+        // remain after the close.
         let raw = fd.as_raw_fd();
         if let Some(registration) = self.registrations.get_mut(raw as usize)
             && std::mem::take(&mut registration.events) != 0
         {
             state.stats.syscalls += 1;
-            // This fails only if other code has closed the descriptor, and then there is no registration.
+            // This fails only if other code has closed the descriptor. The kernel has then removed the registration
+            // itself.
             let _ = self.set.change(raw, 1, 0, 0);
         }
         state.stats.syscalls += 1;

@@ -25,9 +25,11 @@ pub struct QuicSocketInfo {
     pub gro: bool,
     /// True if a batch of datagrams of one size can be sent as one message.
     pub gso: bool,
-    /// Bytes of the receive buffer as the kernel counts them: twice the requested size, for its overhead.
+    /// The size of the receive buffer in bytes as the kernel reports it: twice the requested size, because of its
+    /// overhead.
     pub recv_buffer: usize,
-    /// Bytes of the send buffer as the kernel counts them: twice the requested size, for its overhead.
+    /// The size of the send buffer in bytes as the kernel reports it: twice the requested size, because of its
+    /// overhead.
     pub send_buffer: usize,
 }
 
@@ -66,8 +68,8 @@ pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
     let gro = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     let gso = option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
     let (recv_buffer, send_buffer) = with_socket(fd, |socket| {
-        // The kernel silently limits the size to net.core.rmem_max. The caller compares the granted size and reports
-        // it.
+        // The kernel silently limits the size to net.core.rmem_max. The caller compares the granted size with the
+        // wanted one and logs it.
         let _ = socket.set_recv_buffer_size(BUFFER_WANTED);
         let _ = socket.set_send_buffer_size(BUFFER_WANTED);
         Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))

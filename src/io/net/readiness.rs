@@ -32,8 +32,8 @@ pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     }
     // SAFETY: fstat succeeded, so the structure is filled.
     match unsafe { status.assume_init() }.st_mode & libc::S_IFMT {
-        // For these kinds it depends on the file system or the device driver: a terminal can be waited for, /dev/null
-        // cannot; /proc/self/mounts can, a file on a disk cannot.
+        // For these kinds of files the answer depends on the file system or the device driver. A terminal and
+        // /proc/self/mounts can be waited for; /dev/null and a file on a disk cannot.
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK => ask_epoll(fd),
         _ => Ok(()),
     }

@@ -53,14 +53,15 @@ fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
         // RFC 9000 section 17.2: the version and the length precede the ID.
         load_byte(6),
         instruction(libc::BPF_JMP | libc::BPF_JA, 1),
-        // Section 17.3: the ID follows the first byte.
+        // RFC 9000 section 17.3: in a short header, the connection ID follows the first byte.
         load_byte(1),
         instruction(
             libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
             sockets.len() as u32,
         ),
     ];
-    // Each place whose datagrams another socket receives costs a comparison. There are few of them.
+    // A place whose datagrams are received by another socket costs one comparison in the program. There are few such
+    // places.
     for (place, socket) in (0_u32..).zip(sockets) {
         let socket = u32::from(*socket);
         if socket != place {

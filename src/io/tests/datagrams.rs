@@ -340,7 +340,7 @@ fn the_error_queue_reports_a_closed_port(backend: Backend) {
         );
         assert_eq!(net::read_error_queue(fd).unwrap(), []);
         recv = rig.driver.recv_msg(fd, 1);
-        // Datagrams of other peers still arrive, and a wait for them sleeps.
+        // The socket is not in an error loop: datagrams of other peers still arrive, and a wait for them sleeps.
         let (peer, _) = udp_socket();
         peer.send_to(b"alive", address).unwrap();
         assert_eq!(rig.datagram(recv).payload(), b"alive");
@@ -393,7 +393,7 @@ fn an_oversized_datagram_is_refused(backend: Backend) {
 fn submitted_datagrams_leave_before_the_driver_is_entered(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, address) = udp_socket();
-    // Before the first loop iteration no thread owns the ring, so it cannot submit.
+    // Before the first loop iteration no thread is bound to the ring, so nothing can be submitted.
     let first = rig
         .driver
         .send_msg(ours.as_raw_fd(), message(&b"first"[..], address), 1);

@@ -153,7 +153,8 @@ fn a_blocked_call_that_both_backends_need_is_named() {
             (&[libc::SYS_eventfd2], "eventfd2"),
             (&[libc::SYS_madvise], "madvise"),
         ] {
-            // If another test has run before, the page that detects forks is mapped already, and nothing fails.
+            // If another test has run before in this process, the page that detects forks is mapped already. Then
+            // nothing fails.
             let Err(error) = with_blocked(calls, libc::EPERM, Some(backend)) else {
                 assert_eq!(name, "madvise");
                 continue;
@@ -245,7 +246,8 @@ fn operations_queued_on_one_thread_run_on_another(backend: Backend) {
     .unwrap();
 }
 
-/// The rig is moved with `SentRig`, because its queue of completions may hold buffers. It is empty here.
+/// The rig has a queue of completions, which may hold buffers, so it is not `Send`. `SentRig` moves it to a thread
+/// while the queue is empty.
 
 #[test]
 fn a_second_thread_is_refused_while_operations_are_in_flight() {
@@ -309,7 +311,7 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     let in_child = rig.driver.recv(for_child.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
-    // This send is queued and not submitted. The child must not send it, too.
+    // This send is queued and not submitted at the fork. Only the parent may send it.
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"once"), 2);
@@ -324,7 +326,8 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     rig.driver.waker().wake();
     assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
     rig.close(ours);
-    // A read may be interrupted by io_uring's work for the other socket, so it is repeated.
+    // io_uring may interrupt a blocking read of this thread when it completes work for the other socket. So the read is
+    // repeated.
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();
     assert_eq!(sent, b"once");
@@ -438,8 +441,8 @@ fn child_can_have_its_own(backend: Backend) -> bool {
     theirs.write_all(b"child").is_ok() && rig.read_exactly(recv, 5) == b"child"
 }
 
-/// If a ring is dropped while the kernel reads files for it, the kernel still writes to their buffers. So these must
-/// not be freed: memory that is allocated afterwards must not change.
+/// The kernel reads files into buffers while the ring is dropped, and still writes to these buffers. So they must not
+/// be freed: memory that is allocated afterwards must not change.
 fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
     let path = format!(
         "{}/cold-{}-{backend:?}",

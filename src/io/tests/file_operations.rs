@@ -172,7 +172,7 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
     let mut into = [const { std::mem::MaybeUninit::uninit() }; 10];
     match read_now(raw, &mut into, Some(0)) {
         Ok(count) => assert_eq!(count, 6),
-        // This file system does not support reads without waiting.
+        // The file system does not support reads that never wait.
         Err(errno) => assert_eq!(errno, Errno(libc::EOPNOTSUPP)),
     }
     rig.close(file);

@@ -23,7 +23,7 @@ fn own_bytes() -> usize {
 fn has_thread() -> bool {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     tasks.flatten().any(|task| {
-        // The thread may end before its name is read.
+        // The thread may end before its name is read. Such a thread counts as nameless.
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         name.trim() == "uringcore-trim"
     })

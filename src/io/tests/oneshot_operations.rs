@@ -130,7 +130,8 @@ fn a_connect_that_is_already_in_progress_completes(backend: Backend) {
     rig.assert_idle();
 }
 
-/// If io_uring waited for room itself, it would send an empty datagram (`uring::queue_entries`).
+/// The driver waits for room itself. If io_uring waited for room, it would send an empty datagram
+/// (`uring::queue_entries`).
 fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
     let mut rig = Rig::new(backend);
     let folder = std::env::temp_dir().join(format!(

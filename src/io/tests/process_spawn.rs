@@ -84,7 +84,8 @@ fn a_child_has_only_the_descriptors_passed_to_it() {
     // SAFETY: this test's own descriptor.
     unsafe { libc::close(leaked) };
     let found: Vec<RawFd> = text.lines().map(|line| line.parse().unwrap()).collect();
-    // The shell has one more descriptor, of the directory that it lists; its number is below 77.
+    // The shell has one more descriptor: that of the directory whose entries it lists. The number of that descriptor is
+    // below 77.
     assert!(found.contains(&number), "{found:?}");
     let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
     assert!(others <= 1, "{found:?}");

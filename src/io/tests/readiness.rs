@@ -132,7 +132,8 @@ fn a_batch_limit_returns_completions_in_order(backend: Backend) {
     rig.driver.set_batch_limit(3);
     let mut reported = Vec::new();
     while reported.len() < 20 {
-        // While completions are left, `enter` does not wait. A descriptor that is ready again comes after them.
+        // While completions are left, `enter` does not wait. The event of a descriptor that is ready again comes after
+        // these completions.
         rig.turn(Duration::from_secs(20));
         assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
         for completion in rig.done.drain(..) {
@@ -218,7 +219,7 @@ fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     theirs.write_all(b"for the file of before").unwrap();
     rig.turn(Duration::from_millis(20));
     assert!(rig.done.is_empty(), "readiness of a file that is not ours");
-    // The old file's readiness does not end the driver's sleeps either.
+    // The readiness of the old file must not end the driver's sleeps either.
     let begin = Instant::now();
     rig.turn(Duration::from_millis(50));
     rig.turn(Duration::from_millis(50));
@@ -352,7 +353,8 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
         rig.turn(Duration::ZERO);
         for micros in [1, 300, 1_000, 20_500] {
             if armed {
-                // If a call submits an operation, the kernel returns the number of entries and not ETIME.
+                // If the call also submits an operation, the kernel returns the number of submitted entries instead of
+                // ETIME.
                 rig.driver.recv(ours.as_raw_fd(), 1);
             }
             let limit = Duration::from_micros(micros);
@@ -435,7 +437,8 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
                 for round in 0..rounds {
                     let mine = raised.fetch_add(1, Ordering::SeqCst) + 1;
                     waker.wake();
-                    // In a quarter of the rounds the thread waits until its number is seen, so that the driver sleeps.
+                    // In a quarter of the rounds the thread waits until the other thread has read its number, so that
+                    // the driver sleeps.
                     while round % 4 == 0 && seen.load(Ordering::SeqCst) < mine {
                         thread::yield_now();
                     }

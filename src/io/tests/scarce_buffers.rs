@@ -65,7 +65,7 @@ fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
     rig.assert_idle();
 }
 
-/// As on kernels before 6.12, each receive takes a whole buffer.
+/// On kernels before 6.12 each receive takes a whole buffer. The driver is made to act in the same way.
 #[test]
 fn a_stream_arrives_through_unshared_buffers() {
     let config = DriverConfig {
@@ -131,7 +131,8 @@ fn small_receives_share_a_buffer(backend: Backend) {
     }
     let stats = rig.driver.stats();
     assert_eq!((stats.buffers_out, stats.enobufs), (1, 0));
-    // `RecvBuf`s are dropped in any order while more data arrives. The 20 that are held cannot hold all 32 buffers.
+    // `RecvBuf`s are dropped in random order while more data arrives. At most 20 are kept, so that some of the 32
+    // buffers are always free.
     held.truncate(20);
     let mut state = 1;
     for _ in 0..2_000 {
@@ -299,7 +300,7 @@ fn tiny_rings_overflow_and_lose_nothing(backend: Backend) {
     });
     let pairs: Vec<_> = (0..64).map(|_| tcp_pair()).collect();
     let sent = pattern(5_000);
-    // In the first round the ring is not enabled, so a full queue cannot be submitted. In the second it can.
+    // In the first round the ring is not enabled yet, so a full queue cannot be submitted. In the second round it can.
     for round in 0..2 {
         let ops: Vec<OpId> = pairs
             .iter()

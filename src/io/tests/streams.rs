@@ -236,7 +236,7 @@ fn cancel_ends_with_one_completion_and_frees_the_slot(backend: Backend) {
     let (ours, _theirs) = tcp_pair();
     let (listener, _) = listener();
     let fd = ours.as_raw_fd();
-    // The operation is cancelled before it is submitted, and after.
+    // In the first round the operation is cancelled before it is submitted, in the second round afterwards.
     for settle in [false, true] {
         let recv = rig.driver.recv(fd, 1);
         let accept = rig.driver.accept(listener.as_raw_fd(), 2);

@@ -234,7 +234,7 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
         rig.driver.cancel(accept);
         drop(listener);
         assert!(TcpStream::connect(address).is_err());
-        // The send is queued while the driver is suspended, and the driver's end sends it.
+        // The send is queued while the driver is suspended. It is sent when the driver ends.
         rig.driver
             .send(ours.as_raw_fd(), Bytes::from_static(b"bye"), 3);
         drop(rig);
@@ -277,7 +277,7 @@ fn silent_operations_are_not_armed_again(backend: Backend) {
     let after = rig.driver.stats();
     assert_eq!(after.rearms, before.rearms);
     assert!(after.syscalls - before.syscalls < 100, "{after:?}");
-    // Only an operation that has a completion again is armed in the ring.
+    // An operation moves from the idle epoll set to the ring only when it has a completion again.
     for round in 0..5 {
         let client = TcpStream::connect(address).unwrap();
         drop(rig.accepted(accept));
@@ -432,7 +432,7 @@ fn the_idle_epoll_set_moves_to_another_thread(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-/// This tests io_uring's idle epoll set. `readiness.rs` tests both backends in general.
+/// This tests io_uring's idle epoll set. `readiness.rs` tests duplicates on both backends.
 #[test]
 fn a_duplicate_of_a_closed_member_of_the_idle_epoll_set_causes_no_event() {
     let mut rig = Rig::new(Backend::Uring);
@@ -474,7 +474,8 @@ fn eventfd() -> OwnedFd {
     }
 }
 
-/// All eventfds have the same inode, so the driver cannot see that the number has another file.
+/// All eventfds have the same inode number. So the driver cannot detect that the descriptor's number belongs to another
+/// eventfd now.
 fn an_eventfd_that_reuses_a_suspended_number_is_left_alone(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
@@ -537,8 +538,8 @@ fn deliver(rig: &mut Rig, connections: &mut [Connection]) {
     }
 }
 
-/// Some connections are used all the time, most of them occasionally. At random the driver sleeps, polls, is suspended,
-/// and is moved to another thread. Each byte arrives once, in order, on its connection.
+/// Some connections are used all the time, most of them only sometimes. At random the driver sleeps, spins, is
+/// suspended, and is moved to another thread. Each byte must arrive once, in order, on its connection.
 fn random_suspensions_lose_no_byte(backend: Backend) {
     for seed in 1..=4u64 {
         let mut rig = Rig::new(backend);

@@ -28,7 +28,7 @@ impl Uring {
         most: usize,
         out: &mut VecDeque<Completion>,
     ) {
-        // The kernel fills the queue only in `enter`, so this loop ends.
+        // The kernel adds completions only during `enter`, so this loop ends.
         let mut events = self.ring.completion().len().min(most);
         while events > 0 {
             events -= 1;
@@ -207,7 +207,7 @@ impl Uring {
                 }
                 .push_back(op);
             }
-            // ECONNABORTED is about a peer that closed its connection before the accept. The listener still works.
+            // ECONNABORTED: the client has closed its connection before the accept. The listener still works.
             (libc::ECONNABORTED, OpKind::Accept) | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {

@@ -36,7 +36,7 @@ impl Uring {
         let known: HashMap<_, _> = known.collect();
         let mut suspended = Vec::new();
         for index in state.table.indexes() {
-            // The end of an operation may have ended a close that waited for it, which is later in this list.
+            // When this operation ends, a close that waited for it may end, too. That close is later in this list.
             if !state.table.is_live(index) {
                 continue;
             }
@@ -100,7 +100,8 @@ impl Inherited {
     }
 }
 
-/// True if the child can execute the operation too: it only waits, or it was not in the kernel at the fork.
+/// True if the child can execute the operation as well: the operation only waits, or it was not in the kernel at the
+/// time of the fork.
 fn can_continue(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
         OpKind::Accept | OpKind::Connect | OpKind::Poll => true,

@@ -25,7 +25,7 @@ use crate::operation_table::OpId;
 
 #[derive(Default)]
 pub(super) struct IdleEpoll {
-    /// The set; `None` before the first member.
+    /// The epoll set. `None` until the first operation moves to it.
     set: Option<OwnedFd>,
     /// The latest member for each descriptor. An earlier member with this number belongs to a file that has lost the
     /// number. It can have one more event, for which no operation is found.
@@ -39,7 +39,7 @@ impl IdleEpoll {
         self.members.is_empty()
     }
 
-    /// The set's descriptor, if it has members and the ring has no poll of it.
+    /// The descriptor of the epoll set, if operations wait in the set and the ring does not poll it yet.
     pub(super) fn unwatched(&self) -> Option<RawFd> {
         if self.members.is_empty() || self.is_watched {
             return None;
@@ -54,8 +54,8 @@ impl IdleEpoll {
             *syscalls += 1;
             self.set = create().ok();
         }
-        // One-shot: a member that has lost its descriptor cannot be removed, and must not have an event in every loop
-        // iteration.
+        // One-shot: an operation whose descriptor was closed cannot be removed from the set. It must not cause an event
+        // in every loop iteration.
         let events = events | libc::EPOLLONESHOT as u32;
         let added = self.control(libc::EPOLL_CTL_ADD, fd, events, op, syscalls);
         if added {
@@ -74,8 +74,8 @@ impl IdleEpoll {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, op, syscalls)
     }
 
-    /// Returns the members with events, and their events in the format of poll(2). Some of these operations may have
-    /// ended. All of them stay members.
+    /// Returns the operations in the set that have events, each with its events in the format of poll(2). Some of these
+    /// operations may have ended. All of them stay in the set.
     pub(super) fn take_ready(&mut self, syscalls: &mut u64) -> Vec<(OpId, u32)> {
         let mut ready = Vec::new();
         let Some(set) = &self.set else {

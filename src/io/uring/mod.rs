@@ -220,7 +220,7 @@ impl Uring {
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
-    /// Bytes of both queues and of the backlog.
+    /// The memory of the submission queue, the completion queue and the backlog, in bytes.
     pub(crate) fn queues_bytes(&self) -> u64 {
         let parameters = self.ring.params();
         let submission = parameters.sq_entries() as usize * size_of::<Entry>();
@@ -364,7 +364,8 @@ impl Uring {
         state.table.set_phase(index, OpPhase::Active);
         let slot = state.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
-            // The kernel continues the connection's handshake, so only its end is waited for.
+            // The kernel continues the connection's handshake by itself, so the operation only waits for the end of the
+            // handshake.
             (OpKind::Connect, _) => return self.push_readiness(state, index),
             (OpKind::Close, Payload::Descriptor(fd)) => queue_entries::close(op, fd.as_raw_fd()),
             _ => queue_entries::operation(op, slot, &self.receive_header),

@@ -90,7 +90,8 @@ fn file_events(slot: &Slot) -> libc::c_short {
 }
 
 pub(super) fn cancel(op: OpId) -> Entry {
-    // Without ALL the cancel matches one operation. SKIP_SUCCESS: a successful cancel has no completion.
+    // Without the flag ALL, the cancel applies to one operation. With SKIP_SUCCESS a successful cancel has no
+    // completion of its own.
     opcode::AsyncCancel::new(op.as_u64())
         .build()
         .flags(Flags::SKIP_SUCCESS)

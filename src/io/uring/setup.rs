@@ -213,7 +213,7 @@ pub(super) fn unregister_ring_fd(fd: i32, index: i32) {
     };
 }
 
-/// `struct io_uring_rsrc_update`, which the io-uring crate keeps private.
+/// The kernel's `struct io_uring_rsrc_update`, which the io-uring crate does not export.
 #[repr(C)]
 struct ResourceUpdate {
     offset: u32,

@@ -44,7 +44,7 @@ impl Uring {
             return true;
         }
         self.submit(syscalls);
-        // If the submission has failed (EAGAIN, EBUSY), the queue is still full.
+        // The queue is still full if the submission has failed (EAGAIN, EBUSY).
         room(&mut self.ring)
     }
 
@@ -56,8 +56,8 @@ impl Uring {
     }
 
     fn submit(&mut self, syscalls: &mut u64) {
-        // Only the thread that has enabled the ring may submit. Before that, and on other threads, entries stay queued,
-        // and later ones go to the backlog.
+        // Only the thread that has enabled the ring may submit. On other threads, and before the ring is enabled, the
+        // queue keeps its entries, and later entries are added to the backlog.
         if self.owner != thread_number() {
             return;
         }

@@ -48,10 +48,11 @@ pub(super) struct Suspended {
     pub(super) is_silent: bool,
 }
 
-/// The check by poll(2) that shows whether suspended operations may stay suspended.
+/// The poll(2) call that finds out if suspended operations may stay suspended.
 #[derive(Default)]
 pub(super) struct ReadinessCheck {
-    /// The idle epoll set, then the descriptor of each suspended operation. The first check of a suspension fills it.
+    /// The arguments of poll(2): the idle epoll set, then the descriptor of each suspended operation. The first check
+    /// of a suspension fills the list.
     set: Vec<libc::pollfd>,
     /// The number of checks in this run of the loop.
     checks: u32,
@@ -91,7 +92,7 @@ impl Uring {
             self.submit_backlog(&mut state.stats.syscalls);
             state.stats.enters += 1;
             state.stats.syscalls += 1;
-            // One more for the completion of the cancel, unless an earlier round of this loop has returned it.
+            // One more completion is expected: that of the cancel, unless an earlier round of this loop has taken it.
             let wanted = in_kernel + u32::from(!self.suspend_is_answered);
             let wanted = wanted.min(self.ring.params().cq_entries() / 2);
             let queued = self.ring.submission().len() as u32;
@@ -265,8 +266,8 @@ impl Uring {
         }
     }
 
-    /// Suspends all `poll` operations, for another thread that takes over the driver: it arms them in its own ring, and
-    /// the old ring drops them.
+    /// Suspends all `poll` operations, because another thread takes over the driver. That thread arms them in its own
+    /// ring, and the old ring drops them.
     pub(super) fn abandon_polls(&mut self, state: &mut BackendState) {
         let queued: HashSet<u64> = self.backlog.iter().map(Entry::get_user_data).collect();
         for index in state.table.indexes() {
@@ -303,7 +304,7 @@ impl Uring {
         state.stats.enters += 1;
         state.stats.syscalls += 1;
         let queued = self.ring.submission().len() as u32;
-        // If this fails, the cancel stays in the queue until the next `enter`.
+        // If entering the kernel fails, the cancel stays in the submission queue until the next `enter`.
         let _ = self.enter_kernel(queued, 0, None);
     }
 

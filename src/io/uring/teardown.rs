@@ -28,8 +28,8 @@ impl Uring {
             }
         }
         if self.owner != 0 {
-            // Operations that were queued while the driver was suspended must be submitted, by this thread if it is not
-            // the owner.
+            // Operations that were queued while the driver was suspended must be submitted now. If another thread owns
+            // the ring, this thread becomes the owner.
             if !self.backlog.is_empty() && !self.is_owner() {
                 let _ = self.change_thread(state);
             }
@@ -45,7 +45,7 @@ impl Uring {
                 }
             }
             if state.table.len() > 0 {
-                // The kernel may still use the memory of these operations, so it is never freed.
+                // The kernel may still use the memory of these operations, so the memory is leaked.
                 let table = mem::replace(&mut state.table, OpTable::new(0));
                 mem::forget(table);
                 let header =
@@ -59,7 +59,8 @@ impl Uring {
             }
         }
         for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
-            // This fails on another thread than the owner. Then the kernel drops the buffers together with the ring.
+            // Unregistering fails on a thread other than the ring's own. The kernel then releases the buffers when the
+            // ring is closed.
             let _ = self.ring.submitter().unregister_buf_ring(group);
         }
         state.stream.detach();

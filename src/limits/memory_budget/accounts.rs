@@ -47,7 +47,8 @@ impl Accounts {
     ) -> Arc<Account> {
         if let Some(entry) = self.entries.get_mut(&block) {
             return entry.account.upgrade().unwrap_or_else(|| {
-                // Another thread is dropping the old account; the new account takes over its entry.
+                // Another thread is dropping the old account of this address. The new account takes over the entry of
+                // the old one.
                 let account = Arc::new(make(entry.class));
                 entry.account = Arc::downgrade(&account);
                 account
@@ -71,7 +72,8 @@ impl Accounts {
     }
 
     pub fn leave(&mut self, account: &Account) {
-        // If the account was replaced while it was dropped, its entry belongs to the new account.
+        // While the account was being dropped, a new account may have replaced it. The entry then belongs to the new
+        // account.
         if !self.has(account) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Bytes that the host of a connection keeps for it: messages, content, and datagrams that wait for the application.
+//! The bytes that the host of a connection stores for the connection: messages, content, and datagrams that the
+//! application has not taken yet.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -43,7 +44,7 @@ impl Charge {
         Self { queued, bytes: 0 }
     }
 
-    /// Makes a charge for another queue of the same connection.
+    /// Makes another charge that adds to the same connection, for another queue.
     pub fn beside(&self) -> Self {
         Self::new(self.queued.clone())
     }

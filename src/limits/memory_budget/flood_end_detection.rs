@@ -67,7 +67,7 @@ impl FloodRecovery {
         schedule.at
     }
 
-    /// True once for each flood, when the time of its end has come.
+    /// True once after each flood of data, when the time of its end has come.
     pub fn take_end(&self, now: Instant) -> bool {
         let mut schedule = self.schedule();
         let is_due = schedule.at.is_some_and(|at| at <= now);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(flood.observe(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
         assert_eq!(flood.observe(begin, [LEAST, 0]), Some(at));
-        // A second endpoint gets the same time.
+        // A second endpoint that observes the same flood gets the same time.
         assert_eq!(flood.observe(begin + DELAY / 2, [0, 0]), Some(at));
         assert!(!flood.take_end(begin));
         assert!(flood.take_end(at) && !flood.take_end(at));

@@ -169,7 +169,8 @@ fn inet6_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddrV6> {
         },
         Err(_) => look_up_v6(&host)?,
     };
-    // As in the socket module, the scope ID is the tuple's fourth item, and a "%eth0" in the host is ignored.
+    // As in the socket module, the scope ID is the fourth item of the tuple, and a "%eth0" at the end of the host is
+    // ignored.
     Ok(SocketAddrV6::new(ip, port, flowinfo, scope_id))
 }
 

@@ -72,8 +72,8 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        // Iteration over a `str` would yield its letters, so a program that passes one name instead of a list gets a
-        // TypeError.
+        // A `str` is iterable, too: it yields its letters. A program that passes one name instead of a list of names
+        // therefore gets a TypeError.
         if object.is_instance_of::<PyString>() {
             return Err(PyTypeError::new_err(
                 "an iterable of items is required, not 'str'",

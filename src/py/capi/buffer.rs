@@ -42,7 +42,8 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// The contents of a `bytes` object: a copy below [`HOLD_FROM_BYTES`], a reference to the object from there on.
+/// Returns the contents of a `bytes` object: a copy if it is smaller than [`HOLD_FROM_BYTES`], otherwise a reference to
+/// the object.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
     if !is_held(bytes) {
@@ -153,7 +154,7 @@ pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     }
 }
 
-/// Fails as [`contiguous`] would fail for this object, without reading it.
+/// Raises the errors that [`contiguous`] would raise for this object, without reading it.
 pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(_) => Ok(()),

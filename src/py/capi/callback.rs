@@ -41,7 +41,7 @@ impl Callback {
     /// Calls `callback(*args)` by vectorcall and drops the result.
     pub fn run(&self, py: Python<'_>) -> PyResult<()> {
         let callback = self.callback.as_ptr();
-        // The first slot of `items` is free for the callee: a bound method puts its object there (PEP 590).
+        // The first slot of `items` stays free: a bound method that is called puts its object there (PEP 590).
         let result = match &self.args {
             Args::None => {
                 let mut items = [null_mut()];

@@ -18,11 +18,11 @@ use pyo3::{PyClass, PyClassInitializer};
 
 /// An extension class that Python sees only through a subclass with a `__dict__`.
 pub trait ClassWithDict: PyClass {
-    /// The cell that stores the subclass, once it is made.
+    /// The cell that stores the subclass after it was made.
     fn subclass() -> &'static PyOnceLock<Py<PyType>>;
 }
 
-/// The subclass that Python sees. It is made at the first call, as if by `class T(T):` with an empty body.
+/// Returns the subclass that Python programs see. It is made at the first call, as `class T(T): pass` would make it.
 pub fn class<T: ClassWithDict>(py: Python<'_>) -> PyResult<&'static Py<PyType>> {
     T::subclass().get_or_try_init(py, || {
         let core = py.get_type::<T>();

@@ -25,7 +25,8 @@ pub fn given_or_copied(
 
 /// The context in which the callbacks of a transport run, or those of all connections of a server.
 pub enum CallbackContext {
-    /// All callbacks, `connection_lost` included, run in this context, as on CPython 3.15 and later.
+    /// The program has given a context. All callbacks run in it, `connection_lost` included, as on CPython 3.15 and
+    /// later.
     Given(Py<PyAny>),
     /// A copy of the context in which the transport or the server was created. `connection_lost` runs in a copy of the
     /// context in which the transport was closed.
@@ -52,8 +53,8 @@ impl CallbackContext {
         context
     }
 
-    /// Makes the context of one connection of a server: a copy of this context, which has its values and keeps its own
-    /// changes.
+    /// Makes the context of one connection of a server: a copy of this context. It begins with this context's values,
+    /// and later changes do not affect other connections.
     pub fn fork(&self, py: Python<'_>) -> PyResult<Self> {
         // SAFETY: this thread is attached (`py`) and the context is a live object. The call returns a new reference or
         // NULL with an exception set, as `from_owned_ptr_or_err` expects.
@@ -121,8 +122,8 @@ impl Drop for Inside<'_> {
         // SAFETY: this thread is attached and the context is a live object, which `exactly` has entered. An exit on
         // another thread, or of a context that is not the last one entered, raises an exception.
         if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
-            // Other code has entered a context and not left it. The error is only reported, because no state of ours
-            // depends on it.
+            // Other code has entered a context and has not left it. The error is only printed, because nothing here
+            // depends on that.
             PyErr::fetch(self.0.py()).write_unraisable(self.0.py(), None);
         }
     }

@@ -63,7 +63,7 @@ pub trait Coroutine {
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 
-    /// Drops all references that may be part of a cycle. The garbage collector calls it.
+    /// Drops all references that may be part of a reference cycle. The garbage collector calls this method.
     fn clear(&self, py: Python<'_>);
 }
 

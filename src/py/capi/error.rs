@@ -100,15 +100,14 @@ pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
 }
 
 /// Makes the exception object of `error` now. PyO3 makes it at the first use, and panics if the interpreter is ending
-/// by then. Finalisers still call methods at that time, so a method that inspects its error calls this function
-/// first.
+/// by then. Finalisers still call methods at that time, so a method that inspects an error calls this function first.
 pub fn made(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
     PyErr::fetch(py)
 }
 
-/// True for exceptions that leave the loop in asyncio (`SystemExit`, `KeyboardInterrupt`). All others go to the
-/// exception handler.
+/// True for `SystemExit` and `KeyboardInterrupt`, which end the event loop in asyncio. All other exceptions go to the
+/// loop's exception handler.
 pub fn is_exit(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
         || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)

@@ -108,8 +108,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// True if `given` equals the name. asyncio's C code passes a `str` object of its own, which is not interned but is
-/// one object for all calls. The first comparison stores it in `other`; later calls recognise it by its address.
+/// True if `given` equals the name. asyncio's C code passes one `str` object, not interned, in all calls. The first
+/// comparison stores that object in `other`, and later calls recognise it by its address.
 fn is_name(
     given: &Bound<'_, PyString>,
     name: &Bound<'_, PyString>,

@@ -16,7 +16,7 @@ use crate::capi::lent_memory::Loan;
 
 /// A `bytes` object under construction. Its size is only known at the end, when it is cut to the filled bytes.
 pub struct FreshBytes {
-    /// The object. No other code has a reference to it.
+    /// The `bytes` object, to which no other code has a reference.
     bytes: Py<PyBytes>,
     capacity: usize,
     filled: usize,

@@ -62,7 +62,7 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Access for the exclusive owner of the cell, without a token.
+    /// Returns the value to the exclusive owner of the cell, who needs no token for it.
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()

@@ -39,18 +39,18 @@ pub fn out_of_range(name: &str, bits: u32, given: impl fmt::Display) -> PyErr {
     ))
 }
 
-/// Converts an argument with the name `code`.
+/// Converts an integer argument that is called `code`.
 pub fn code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "code", VARINT_BITS)
 }
 
-/// Converts an argument with the name `error_code`.
+/// Converts an integer argument that is called `error_code`.
 pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "error_code", VARINT_BITS)
 }
 
-/// Converts an argument with the name `reason_phrase`. PyO3's own error would name the argument only in a note of the
-/// exception, and Python 3.10 has no notes.
+/// Converts a text argument that is called `reason_phrase`. PyO3's own error would name the argument only in a note of
+/// the exception, and Python 3.10 has no notes.
 pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else {
         let kind = given.get_type().name()?;

@@ -70,10 +70,10 @@ impl Loan {
     }
 }
 
-/// Ends the loan in its drop, so also if the call panics.
+/// Ends the loan when it is dropped, so that the loan also ends if the call panics.
 struct EndsLoan<'py, F: FnOnce()> {
     loan: Bound<'py, Loan>,
-    /// Makes the memory live for ever. Called if some code has kept a view of it.
+    /// Keeps the memory alive for ever. Called if some Python code has kept a view of the memory.
     keep: Option<F>,
 }
 
@@ -143,8 +143,8 @@ pub fn lend<R>(
     unsafe { Loan::lend(py, start, data.len(), false, || std::process::abort(), call) }
 }
 
-/// A writable, contiguous Python buffer of any item format, held while parts of it are lent. If some code has kept a
-/// view of a part, the buffer is never released.
+/// A writable, contiguous Python buffer of any item format, held open while parts of it are lent to C code. If some
+/// code has kept a view of a part, the buffer is never released.
 pub struct Target<'py> {
     view: ManuallyDrop<BufferView<'py>>,
     is_kept: Cell<bool>,
@@ -175,7 +175,7 @@ impl<'py> Target<'py> {
         unsafe { self.view.data().add(from) }
     }
 
-    /// Lends the memory after the first `from` bytes to `call`, which fills it.
+    /// Lends the memory behind the first `from` bytes to `call`, which fills it.
     pub fn fill<R>(
         &self,
         py: Python<'_>,
@@ -203,5 +203,5 @@ impl Drop for Target<'_> {
     }
 }
 
-/// The value of `views` after the end of the loan.
+/// The value of `views` that marks a loan as ended.
 const ENDED: usize = usize::MAX;

@@ -15,6 +15,6 @@ pub fn show_large_block() {
     SHOWN.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGE_BLOCK_BYTES))));
 }
 
-/// glibc afterwards keeps up to twice this size free at the end of the heap: room for the bytes that a loop iteration
-/// receives and the objects made of them.
+/// glibc keeps up to twice this size free at the end of the heap. That is enough for the bytes that a loop iteration
+/// receives, and the objects made from them.
 const LARGE_BLOCK_BYTES: usize = 2 << 20;

@@ -26,7 +26,7 @@ pub trait Work: Sized {
 /// The result of [`Work::run`].
 pub enum Outcome<W> {
     Return(Py<PyAny>),
-    /// The end of an asynchronous iterator (`StopAsyncIteration`).
+    /// The asynchronous iterator has ended (`StopAsyncIteration`).
     Exhausted,
     /// The work continues when the future is done.
     Wait(Py<PyAny>, W),
@@ -43,8 +43,8 @@ pub struct RustCoroutine<W: Work> {
 
 enum Step<W> {
     New(W),
-    /// The remaining work, and the future for which it waits. Without a future it waits for the next iteration of the
-    /// loop.
+    /// The coroutine has to wait: for this future, or without one until the next loop iteration. The second value is
+    /// the work that is left.
     Suspended(Option<Py<PyIterator>>, W),
     /// A step runs now and owns the work.
     Running,
@@ -217,7 +217,8 @@ impl<W: Work> Coroutine for RustCoroutine<W> {
     }
 }
 
-/// Warns that a coroutine was never awaited, so its work was not done. CPython does this for its own coroutines.
+/// Warns if a coroutine is dropped that was never awaited, because its work was not done. CPython does this for
+/// coroutines of its own.
 impl<W: Work> Drop for RustCoroutine<W> {
     fn drop(&mut self) {
         if !matches!(self.step.get_mut(), Step::New(_)) {

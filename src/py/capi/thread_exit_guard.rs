@@ -48,7 +48,7 @@ mod hook {
     /// removed in the reverse order of their addition, and programs that switch stacks (greenlet) do not keep that
     /// order.
     struct Hook {
-        /// The record is boxed, so that it is not on the stack. The C library has its address while `depth` is not 0.
+        /// The record is boxed, because the C library uses its address while `depth` is not 0, so it must not move.
         record: Box<UnsafeCell<Record>>,
         depth: Cell<usize>,
     }
@@ -92,8 +92,8 @@ mod hook {
     }
 
     unsafe extern "C" {
-        // The C library keeps these functions for binaries that were compiled with its old macros. The current headers
-        // do not declare them.
+        // glibc keeps these functions for binaries that were compiled with older headers. Current headers do not
+        // declare them.
         fn _pthread_cleanup_push(
             record: *mut Record,
             routine: extern "C" fn(*mut c_void),

@@ -251,7 +251,7 @@ impl H3ConnectionCore {
                 self.begun()?.write(py, stream_id, data, end_stream)?;
             }
         }
-        // The log comes last, because a program's own logger may raise.
+        // Logging is the last step, because the program's own logger may raise an exception.
         self.begun()?.log(py)
     }
 
@@ -374,7 +374,7 @@ impl H3ConnectionCore {
         pairs.map(|pairs| dict(py, &pairs)).transpose()
     }
 
-    /// The SETTINGS of this side by identifier.
+    /// The SETTINGS that this side has sent, by identifier.
     #[getter]
     fn sent_settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let pairs = self.begun()?.core.with(py, |core| core.sent_settings());
@@ -387,7 +387,8 @@ impl H3ConnectionCore {
         self.with_core(py, |core| core.open_requests())
     }
 
-    /// True after the connection's end, when it neither reads nor sends. Setting it does not close the QUIC connection.
+    /// True if the HTTP/3 connection has ended, so that it ignores events and sends nothing. Setting the attribute does
+    /// not close the QUIC connection.
     #[getter]
     fn _is_done(&self, py: Python<'_>) -> bool {
         self.with_core(py, |core| core.is_closed()).unwrap_or(false)
@@ -435,7 +436,7 @@ impl H3ConnectionCore {
         }))
     }
 
-    /// The IDs of the bidirectional streams and pushes that have state here.
+    /// The IDs of the bidirectional streams and pushes of which this connection has a state.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         let mut ids: Vec<u64> = self.with_core(py, |core| core.stream_ids().collect())?;
         ids.sort_unstable();

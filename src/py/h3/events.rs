@@ -15,7 +15,7 @@ pub struct H3Event;
 
 #[pymethods]
 impl H3Event {
-    // Any arguments are accepted, because subclasses have their own.
+    // The constructor accepts any arguments, because subclasses have arguments of their own.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -97,7 +97,7 @@ macro_rules! event_class {
 }
 
 event_class! {
-    /// A part of a message's content has arrived.
+    /// The peer has sent a part of a message's content.
     DataReceived((data, stream_id, stream_ended, push_id = None)) {
         /// The content. Empty if only the end of the message has arrived.
         data: Py<PyAny>,
@@ -157,7 +157,7 @@ event_class! {
         data: Py<PyAny>,
         /// The ID of the stream.
         stream_id: u64,
-        /// True if the peer has ended its side of the stream.
+        /// True if the peer has ended its sending side of the stream.
         stream_ended: bool,
         /// The ID of the session, which is the ID of the stream with its CONNECT request.
         session_id: u64,

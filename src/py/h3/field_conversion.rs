@@ -20,7 +20,8 @@ pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, Py
     PyList::new(py, lines)
 }
 
-/// Field lines that Python has passed. The names and values are kept alive while they are read.
+/// Field lines that a Python program has passed. The `bytes` objects of names and values are kept alive while Rust
+/// reads them.
 pub struct FieldLines<'py>(Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>);
 
 impl<'py> FieldLines<'py> {
@@ -53,7 +54,7 @@ fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, Bound<'
     let (name, value) = if let Ok(tuple) = item.cast::<PyTuple>() {
         tuple.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()
     } else {
-        // Some frameworks pass a list of two items instead of a tuple.
+        // Some frameworks pass lists of two items instead of tuples.
         item.extract::<[Bound<'py, PyAny>; 2]>()
             .map(|[name, value]| (name, value))
     }
@@ -106,7 +107,7 @@ fn is_line(line: &Bound<'_, PyTuple>, name: &[u8], value: &[u8]) -> bool {
     same(1, value) && same(0, name)
 }
 
-/// True for a field whose value must not be kept after its message.
+/// True for a field with a secret value, which must not be cached beyond its message.
 fn is_secret(name: &[u8]) -> bool {
     matches!(
         name,
@@ -138,7 +139,7 @@ fn shared(py: Python<'_>) -> &'static SharedLines {
     })
 }
 
-/// The number of field lines that are kept. A line has only one slot, which its hash selects.
+/// The number of cached field lines. The hash of a line selects the only slot in which it can be.
 const SHARED_LINES: usize = 1024;
-/// The largest sum of name and value, in bytes, of a line that is kept.
+/// The largest sum of name and value, in bytes, of a field line that is cached.
 const SHARED_SIZE_MAX: usize = 128;

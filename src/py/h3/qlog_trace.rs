@@ -15,7 +15,7 @@ pub fn is_wanted(configuration: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(logger.is_some_and(|logger| !logger.is_none()))
 }
 
-/// The trace of a QUIC connection. `None` before the connection's start and after its end.
+/// Returns the qlog trace of a QUIC connection. `None` before the connection's start and after its end.
 pub fn of<'py>(quic: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let trace = quic.getattr_opt(intern!(quic.py(), "_quic_logger"))?;
     Ok(trace.filter(|trace| !trace.is_none()))

@@ -73,7 +73,7 @@ impl QpackEncoder {
     }
 
     /// Reads bytes of the peer's decoder stream. Raises ``ValueError`` if they are invalid.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn feed_decoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<()> {
         self.encoder
             .with(py, |encoder| encoder.handle_decoder_stream(&data))
@@ -112,7 +112,7 @@ impl QpackDecoder {
 
     /// Reads bytes of the peer's encoder stream. Returns the number of insertions since the start. Raises
     /// ``ValueError`` if they are invalid.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn feed_encoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<u64> {
         self.decoder
             .with(py, |decoder| {
@@ -125,7 +125,7 @@ impl QpackDecoder {
 
     /// Decodes a field section. Returns None if it needs more bytes of the encoder stream; the caller passes the
     /// section again later. Raises ``ValueError`` if the section is invalid or too large.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn decode<'py>(
         &self,
         py: Python<'py>,

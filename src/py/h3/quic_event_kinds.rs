@@ -49,8 +49,8 @@ impl EventKinds {
     }
 }
 
-/// Finds the kind of an event class by its name or the name of one of its bases, because the classes of uringcore and
-/// those of aioquic both work.
+/// Finds the kind of an event class by the class's name, or by the name of a base class. So the classes of uringcore
+/// and of aioquic both work.
 fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
     for base in class.mro() {
         let name = base.cast::<PyType>()?.name()?;

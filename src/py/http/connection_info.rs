@@ -1,4 +1,4 @@
-//! What applications get to know about a connection: the addresses of both sides, and TLS.
+//! The parts of an ASGI scope that belong to a connection: the addresses of client and server, and TLS.
 
 use std::net::{IpAddr, Ipv6Addr};
 

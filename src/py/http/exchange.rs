@@ -113,7 +113,7 @@ impl HttpStream for Exchange {
     fn is_held_up(&self, py: Python<'_>) -> bool {
         let stream_id = self.stream_id;
         let connection = self.connection.get();
-        // In most cases there is space, and no command is needed.
+        // In most cases the stream has space. Then no command is needed.
         let has_room = connection.peek(py, |quic| has_room(quic, stream_id));
         has_room == Some(false)
             && connection

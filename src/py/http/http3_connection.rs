@@ -161,8 +161,8 @@ impl Http3Connection {
         })
     }
 
-    /// Sends a first GOAWAY: requests that are on their way are still served (RFC 9114 section 5.2). From now on
-    /// "drained" is reported.
+    /// Sends a first GOAWAY. Requests that the client has already sent are still served (RFC 9114 section 5.2). From
+    /// now on the connection reports "drained" when no request is left.
     fn announce_end(&self, py: Python<'_>) {
         self.state.with(py, |state| state.reports_drained = true);
         self.with_connections_unraisable(py, |http, quic, now| http.announce_end(quic, now));
@@ -173,7 +173,8 @@ impl Http3Connection {
         self.with_connections_unraisable(py, |http, quic, now| http.go_away(quic, now));
     }
 
-    /// Delivers early requests that had to wait for the end of the handshake, because they must not be repeated.
+    /// Delivers requests from 0-RTT data that had to wait for the handshake, because they must not be executed twice if
+    /// an attacker replays them.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         this.with_connections(slf.py(), |http, quic, now| {
@@ -389,7 +390,7 @@ impl Http3Connection {
                 state.http.as_mut().and_then(Connection::poll_event)
             })
         };
-        // An exception for one event does not keep others from being delivered.
+        // An exception that one event causes does not prevent the delivery of others.
         let mut outcome = Ok(());
         while let Some(event) = next() {
             let reported = Self::handle_event(slf, event).or_else(|error| this.report(py, error));
@@ -486,7 +487,7 @@ impl Http3Connection {
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
-        // The method is compared as the application sees it, in upper case, because an application that gets HEAD sends
+        // The method is compared in upper case, as the application sees it, because an application that gets HEAD sends
         // no content.
         let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
         let stream = Exchange {

@@ -80,7 +80,7 @@ impl Http3Connection {
         Self::deliver_session_events(slf)
     }
 
-    /// Delivers pending events to their sessions.
+    /// Delivers pending events to the session objects that they belong to.
     pub(super) fn deliver_session_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         SessionRegistry::deliver(py, || {

@@ -55,7 +55,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
         tls => factory.bind(py).call0().and_then(|made| {
             protocol = Some(made.clone());
             match tls {
-                // The drop of `fd` closes the refused connection.
+                // The connection is refused: `fd` is dropped here, which closes it.
                 _ if !is_admitted(&made, fd.as_raw_fd()) => Ok(()),
                 Some(tls) => crate::tls::accepted(slf, fd, &made, tls.bind(py), server, context),
                 None => begin(slf, fd, made.unbind(), server, context),

@@ -20,16 +20,17 @@ pub fn monotonic() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// The resolution of the clock in seconds. A timer that is due within it runs now, as in asyncio.
+/// The resolution of the clock in seconds. As in asyncio, a timer runs if its time is at most this far ahead.
 pub const RESOLUTION: f64 = 1e-9;
 
-/// The cached answer to whether a loop has a `time()` of its own. With it, a loop without one needs a comparison and
-/// no look-up of the attribute.
+/// Caches whether a loop's class overrides `time()`. For a loop without its own `time()`, the check is then one
+/// comparison instead of a look-up of the attribute.
 #[derive(Default)]
 pub struct ClockWatch {
     /// The loop object itself has an attribute `time`.
     on_loop: bool,
-    /// The class of the last look-up, and its version then. `in_class` is true if that class has its own `time()`.
+    /// The class that was looked up last, with its version at that time. `in_class` is true if that class has its own
+    /// `time()`.
     class: ClassVersion,
     in_class: bool,
 }

@@ -62,7 +62,8 @@ impl LoopCore {
         for command in commands {
             match command {
                 CrossThreadCommand::StopListener(key) => {
-                    // If this fails, `engine.enter` of this loop iteration fails with the same error and reports it.
+                    // An error is ignored: `engine.enter` of this loop iteration fails with the same error and reports
+                    // it.
                     let _ = engine.listeners().stop(key);
                 }
                 CrossThreadCommand::ShareSockets => engine.share_sockets(),
@@ -73,7 +74,8 @@ impl LoopCore {
                                 watcher.serial = engine.watchers().add(fd, direction(write))
                             }
                             None => {
-                                // If this fails, `engine.enter` fails with the same error, as above.
+                                // An error is ignored: `engine.enter` of this loop iteration fails with the same error
+                                // and reports it.
                                 let _ = engine.watchers().remove(fd, direction(write));
                             }
                         });

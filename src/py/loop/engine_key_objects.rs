@@ -1,4 +1,5 @@
-//! The Python objects that belong to the engine's keys: transports, watchers, listeners, QUIC endpoints.
+//! The engine identifies transports, watchers, listeners and QUIC endpoints by keys. This table has the Python object
+//! of each key.
 //!
 //! The loop keeps an object alive while its key is in the engine. A transport is removed at its last event.
 
@@ -29,7 +30,7 @@ pub struct Watcher {
 pub struct ListenerObjects {
     pub key: Key,
     pub protocol_factory: Py<PyAny>,
-    /// For a TLS server: the argument of the Python function that makes the transport of a connection. None without
+    /// For a TLS server, the argument of the Python function that makes the transport of each connection. None without
     /// TLS.
     pub tls: Option<Py<PyAny>>,
     pub server: Py<PyAny>,
@@ -56,7 +57,7 @@ impl EngineObjects {
         (*at == key).then(|| transport.bind(py).clone())
     }
 
-    /// The transport over the descriptor `fd`, unless it is closing.
+    /// Returns the transport that uses the descriptor `fd`, unless the transport is closing.
     pub fn transport_over<'py>(
         &self,
         py: Python<'py>,

@@ -40,7 +40,7 @@ impl LoopCore {
         }
         let handle = Self::make_watcher_handle(slf, callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
-        // The engine's registration comes first: if it fails, no Python object has changed.
+        // The engine registers first. If that fails, no Python object was changed.
         let serial = if this.runs_elsewhere(py) {
             this.queue_command(py, CrossThreadCommand::Watch(fd, write));
             0
@@ -72,7 +72,7 @@ impl LoopCore {
             Err(error) if error.is_instance_of::<PyValueError>(py) => {
                 self.registered_as(file).ok_or(error)?
             }
-            // The number is too large for a descriptor, so nothing is registered with it.
+            // The number is too large for a file descriptor, so no watcher can exist for it.
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Ok(false),
             Err(error) => return Err(error),
         };

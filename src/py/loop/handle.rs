@@ -88,8 +88,8 @@ impl Handle {
     pub fn empty(&self, py: Python<'_>) {
         let left = self.state.with(py, |state| {
             let is_empty = state.call.is_none() && state.context.is_none();
-            // Most handles are empty already, because a run without other references moves the callback and the context
-            // out.
+            // Most handles are empty here: if nothing else references a handle, running it moves the callback and the
+            // context out.
             if is_empty && state.shared.is_none() {
                 state.cancelled = false;
                 return None;
@@ -112,11 +112,11 @@ impl Handle {
     }
 
     /// Calls the callback in its context, unless it was cancelled. `alone` is true if there are no other references to
-    /// the handle. A returned error is for the loop's exception handler.
+    /// the handle. The caller passes a returned error to the loop's exception handler.
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
-            // The run is marked in the same borrow in which the callback is read. So `cancel` on another thread sees
-            // either an unstarted callback or a marked run.
+            // The callback is read and the run is marked in one borrow. So `cancel` on another thread sees either a
+            // callback that has not started, or a marked run.
             let busy = state.shared.clone().map(CallbackRun::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
@@ -136,8 +136,8 @@ impl Handle {
         let result = entering.and_then(|_inside| begun.call.run(py));
         match result {
             Err(_) if alone => self.state.with(py, |state| {
-                // The callback goes back into the handle, because the exception handler gets the handle and shows the
-                // callback.
+                // The callback is put back into the handle, because the exception handler gets the handle and prints
+                // its callback.
                 (state.call, state.context) = (Some(begun.call), Some(begun.context));
             }),
             _ => {
@@ -159,7 +159,7 @@ impl Handle {
     fn cancel_now(&self, py: Python<'_>) {
         let dropped = self.state.with(py, |state| {
             state.cancelled = true;
-            // Drops the callback, which ends reference cycles. The context stays for `get_context`.
+            // Drops the callback, which breaks reference cycles. The context is kept for `get_context`.
             state.call.take()
         });
         if let Some(call) = dropped {

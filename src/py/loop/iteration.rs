@@ -129,7 +129,7 @@ impl Run {
 pub struct ExclusiveTurn<'a, 'py> {
     this: &'a LoopCore,
     py: Python<'py>,
-    /// No thread was running the loop before.
+    /// True for the outermost run: no thread was running the loop before.
     is_first: bool,
 }
 
@@ -336,8 +336,8 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
             break;
         };
         let outcome = run_reported(slf, item);
-        // An exception that leaves the loop (KeyboardInterrupt) ends the loop iteration, so no callbacks are left in
-        // it.
+        // An exception that leaves the loop (KeyboardInterrupt) ends the loop iteration. Its other callbacks run in the
+        // next one.
         let left = if outcome.is_ok() { left } else { 0 };
         if progress.end_one(left) {
             with_engine_at_hand(this, py, Engine::end_watched_callback);
@@ -347,8 +347,8 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Calls `run` with the engine, unless a callback has closed the loop. Only for the loop's own thread, because
-/// nothing here keeps other threads out.
+/// Calls `run` with the engine, unless a callback has closed the loop. Only the loop's own thread may call this
+/// function, because no lock excludes other threads here.
 #[inline]
 pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mut Engine)) {
     this.engine.with(py, |engine| {
@@ -377,7 +377,8 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     }
 }
 
-/// Reports an exception to the loop's exception handler. Returns it if it must leave the loop.
+/// Passes an exception to the loop's exception handler. Returns the exception if it must leave the loop (`SystemExit`,
+/// `KeyboardInterrupt`).
 fn report_exception(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     let py = slf.py();
     if error::is_exit(py, &error) {
@@ -390,7 +391,7 @@ fn report_exception(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     match reported {
         Ok(_) => Ok(()),
         Err(error) if error::is_exit(py, &error) => Err(error),
-        // Only the `call_exception_handler()` of a subclass can raise here.
+        // Only a subclass whose `call_exception_handler()` raises comes here.
         Err(error) => {
             error.write_unraisable(py, Some(slf));
             Ok(())
@@ -428,7 +429,7 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
     Ok(())
 }
 
-/// Keeps a handle that has run for another callback, if there are no other references to it.
+/// Keeps a handle that has run, to use it for another callback, if nothing else references it.
 fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
     let left = match handle {
         AnyHandle::Ours(handle) if is_alone(py, &handle) => {

@@ -96,8 +96,8 @@ impl LoopCore {
         py: Python<'_>,
         run: impl FnOnce(&mut Engine) -> R,
     ) -> PyResult<R> {
-        // Without an interpreter lock, the loop's thread may hold buffers of the ring between two calls. So another
-        // thread is refused as if the loop were in the kernel.
+        // Without an interpreter lock, the loop's thread may hold buffers of the ring between two calls. So a call from
+        // another thread is refused, as it is while the loop waits in the kernel.
         #[cfg(Py_GIL_DISABLED)]
         if self.runs_elsewhere(py) {
             return Err(error::engine_away());
@@ -324,8 +324,8 @@ impl LoopCore {
         self.flags.with(py, |flags| flags.thread_id)
     }
 
-    /// Sets the thread of the run, and None at its end. asyncio's `run_forever` or a program's own version of it
-    /// assigns this.
+    /// Sets the identifier of the thread that runs the loop; None at the end of the run. asyncio's `run_forever`, or a
+    /// program's own version of it, assigns this attribute.
     #[setter(_thread_id)]
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
         let running = self.flags.with(py, |flags| flags.thread_id.is_some());
@@ -363,7 +363,7 @@ impl LoopCore {
 
     /// Removes a cancelled handle from the timers. asyncio's TimerHandle, which debug mode uses, calls this.
     fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
-        // A handle that has left the timers needs no removal.
+        // A handle that is no longer in the list of timers need not be removed.
         if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
             let is_it = |one: &AnyHandle| one.as_any().is(handle);
             let left = self.timers.with(py, |timers| {
@@ -451,7 +451,7 @@ impl LoopCore {
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
-            return Ok(()); // The number is too large for a descriptor, so nothing is registered with it.
+            return Ok(()); // The number is too large for a file descriptor, so nothing uses it.
         };
         // While the engine is in the kernel, the descriptor's owner cannot be looked up. Only another thread can call
         // then, and asyncio does not allow that.
@@ -490,7 +490,7 @@ impl LoopCore {
         let py = slf.py();
         let context = CallbackContext::new(py, context)?;
         let this = slf.get();
-        // A second call for the same descriptor replaces the first registration, as with readers.
+        // A second call for the same descriptor replaces the first registration, as `add_reader` does.
         this._unlisten(py, fd)?;
         let key = this.with_engine(py, |engine| match is_shared {
             true => engine.listeners().open_shared(fd),
@@ -553,7 +553,7 @@ impl LoopCore {
         if let Some(engine) = engine {
             iteration::shut_down(py, engine);
         }
-        // No operation is in flight any more, so the sockets that were kept open for operations can be closed.
+        // No operation is in flight any more, so sockets that were kept open for operations are closed now.
         for (_, transport) in objects.transports.iter().flatten() {
             transport.get().loop_closed(py)?;
         }
@@ -639,5 +639,5 @@ pub fn current_thread_id() -> u64 {
     unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
 }
 
-/// One second. A loop that polls so long hardly ever blocks, so larger values are not needed.
+/// One second. A loop that spins for so long hardly ever blocks, so larger values are not needed.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;

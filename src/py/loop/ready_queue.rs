@@ -112,8 +112,8 @@ impl ReadyQueue {
     }
 }
 
-/// Empty handles without other references, kept for reuse. The garbage collector tracks them all the time. Objects
-/// from a free list would not be tracked again, so their reference cycles would leak.
+/// Handles without a callback, kept for reuse. They stay tracked by the garbage collector. Objects from a free list of
+/// PyO3 would not be tracked again, so that reference cycles through them would leak.
 pub struct Spare<T>(Vec<Py<T>>);
 
 impl<T> Default for Spare<T> {
@@ -129,7 +129,7 @@ impl<T> Spare<T> {
         self.0.pop()
     }
 
-    /// Keeps a handle for reuse. Returns it if [`SPARE_MAX`] handles are kept already.
+    /// Keeps an unused handle, to be used again. Returns the handle if [`SPARE_MAX`] handles are kept already.
     pub fn keep(&mut self, handle: Py<T>) -> Option<Py<T>> {
         match self.0.len() < SPARE_MAX {
             true => {
@@ -149,7 +149,8 @@ impl<T> Spare<T> {
 /// 100 KiB.
 const SPARE_MAX: usize = 1_024;
 
-/// An item of the queue that is no handle, as Python sees it: with the attributes of a handle that `_run_once` reads.
+/// An entry of the queue that is not a handle, as Python sees it. It has the attributes of a handle that asyncio's
+/// `_run_once` reads.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ReadyItem {
     /// The loop and the item. `None` after the run, and in an object that only shows an item of the queue.

@@ -1,7 +1,7 @@
 //! [`RunningCallback`]: the thread that runs a callback, for other threads that wait for the callback's end.
 //!
-//! On CPython 3.14 `call_soon_threadsafe` returns a handle whose lock is held while its callback runs. In its place
-//! this file records the running thread and has a condition variable on which other threads wait.
+//! On CPython 3.14 `call_soon_threadsafe` returns a handle whose lock is held while its callback runs. Instead of a
+//! lock, this file has a record of the running thread, and a condition variable on which other threads wait.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl RunningCallback {
     }
 }
 
-/// One run of the callback. It begins with `begin` and ends with the drop.
+/// One run of a callback, from `begin` until this object is dropped.
 pub struct CallbackRun(Arc<RunningCallback>);
 
 impl CallbackRun {

@@ -21,7 +21,7 @@ use crate::event_loop::ready_queue::Ready;
 /// The `str` object "context" that asyncio's C code passes as a keyword.
 static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
 
-/// The parsed arguments of one of these methods.
+/// The parsed arguments of `call_soon`, `call_later` or a similar method.
 struct CallArguments<'a, 'py> {
     callback: Borrowed<'a, 'py, PyAny>,
     args: &'a [Borrowed<'a, 'py, PyAny>],

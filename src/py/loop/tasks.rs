@@ -82,7 +82,8 @@ pub fn new_eager_task<'py>(
     }
 }
 
-/// Returns a module, which is imported once. Callers look up its attributes each time, because programs replace them.
+/// Returns a module, which is imported only once. Callers look up its attributes at each use, because programs replace
+/// them.
 fn module<'py>(
     py: Python<'py>,
     known: &'static PyOnceLock<Py<PyModule>>,

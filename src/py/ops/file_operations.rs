@@ -45,7 +45,8 @@ struct FileState {
     future: Option<Py<PyAny>>,
     /// Up to two paths, for `filename` and `filename2` of the exception.
     names: Option<Py<PyTuple>>,
-    /// The callback that gets the result instead of the future. `None` until `abandon` passes it.
+    /// A callback that gets the result in place of the future, because the waiting coroutine was cancelled. `None`
+    /// until `abandon` passes one.
     late: Option<Py<PyAny>>,
     over: bool,
     /// The result of an operation whose future was cancelled, until `abandon` passes a callback.
@@ -66,8 +67,8 @@ impl FileOperation {
             .with(py, |state| state.future.as_ref().map(|f| f.clone_ref(py)))
     }
 
-    /// Cancels the operation, because its waiter was cancelled. Calls ``late(result, error)`` when the operation ends,
-    /// or now if it has ended already.
+    /// Cancels the operation, because the coroutine that waited for it was cancelled. Calls ``late(result, error)``
+    /// when the operation ends, or at once if it has ended already.
     fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
         let unreported = self.state.with(py, |state| {
             if state.over {
@@ -96,7 +97,7 @@ impl FileOperation {
         };
         match (unreported, future) {
             (Some(result), _) => call_late(py, &late, result),
-            // The future has its result already, but the waiter was cancelled before it could run.
+            // The future already has its result, but the coroutine that waited for it was cancelled before it ran.
             (None, Some(future)) => {
                 let result = future.bind(py).call_method0("result").map(Bound::unbind);
                 call_late(py, &late, result)

@@ -40,8 +40,8 @@ pub type Subject<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 pub struct Plan {
     /// Converts an outcome to the future's result or its exception.
     pub convert: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<Py<PyAny>>,
-    /// Handles the outcome of an operation whose waiter was cancelled. [`drop_result`] drops the outcome, which
-    /// releases its resources; a kind whose result must not be lost keeps it.
+    /// Handles the outcome of an operation whose waiter was cancelled. [`drop_result`] drops the outcome and so
+    /// releases its resources. Operations whose result must not be lost keep the outcome.
     pub on_cancelled: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<()>,
 }
 
@@ -66,7 +66,7 @@ impl Waiter {
 #[derive(Default)]
 pub struct Waiters {
     list: Vec<Option<(Key, Waiter)>>,
-    /// The key of each operation, by the address of its future, which `list` keeps alive.
+    /// The engine's key of each operation, by the address of the operation's future. `list` keeps the future alive.
     by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
 }
 
@@ -168,7 +168,7 @@ pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     }
 }
 
-/// Sets the result of an operation that was never started.
+/// Sets the result of an operation's future without starting the operation.
 pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
     let py = slf.py();
     if let Some(waiter) = slf.get().waiters.with(py, |waiters| waiters.take(key)) {
@@ -219,10 +219,10 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
     Ok(())
 }
 
-/// What became of an operation of a `sock_*` call when its socket was ready.
+/// The result of trying a `sock_*` operation after its socket has become ready.
 enum Attempted {
     Outcome(Outcome),
-    /// Another process has taken the data or the connection, so the operation has to wait again.
+    /// Another process has taken the data or the connection, so the operation waits again.
     InVain(Attempt),
     /// The program has closed the socket object. Its descriptor's number may have a new owner, so nothing was received.
     Closed(Outcome),
@@ -279,7 +279,7 @@ fn rest_of(
     key: Key,
     outcome: &Outcome,
 ) -> Option<Bytes> {
-    // Receives are frequent and skip this look-up.
+    // Receives are frequent, so only sends do this look-up.
     let is_send = queue_id.direction == Direction::Write;
     let rest = |op_queues: &mut OpQueues| op_queues.rest_of(queue_id, key, outcome);
     is_send.then(|| this.op_queues.with(py, rest)).flatten()
@@ -345,7 +345,7 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
         let waiter = this.waiters.with(py, |waiters| waiters.take(key));
         drop(waiter);
     }
-    // The future is cancelled too, because nothing else would end it.
+    // The future is cancelled as well, because no completion will end it.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
         future.call_method0(intern!(py, "cancel"))?;
     }

@@ -40,9 +40,11 @@ enum ChildState {
 }
 
 struct Started {
-    /// The channel by which the thread sends the outcome, once, with its end of the pipe.
+    /// The channel on which the thread that starts the child sends the outcome, once. The thread also sends its end of
+    /// the pipe.
     outcome: Option<Receiver<(Outcome, PipeWriter)>>,
-    /// The end of the pipe that becomes readable when the outcome is there. Kept open for the loop, which watches it.
+    /// The reading end of a pipe that becomes readable when the child was started or has failed. The loop watches the
+    /// descriptor, so it is kept open here.
     _signal: PipeReader,
     /// The ID of the process in which the thread runs. A forked child of the program has no such thread.
     process: u32,
@@ -117,17 +119,17 @@ impl Spawn {
             .name("uringcore-spawn".to_owned())
             .stack_size(THREAD_STACK_BYTES)
             .spawn(move || {
-                // Signals are handled by the program's own threads and not by this one.
+                // Signals are blocked on this thread, so that the program's own threads handle them.
                 SignalMask::block_all();
                 let result = command.spawn();
                 drop(command);
                 let pid = result.as_ref().map_or(-1, |child| child.pid);
-                // The byte is necessary: closing this end does not suffice, because a process that was forked meanwhile
-                // may have a copy of it.
+                // A byte is written, because closing this end would not suffice: a process that was forked in the
+                // meantime may have a copy of the end.
                 let _ = done.write_all(&[1]);
-                // The outcome carries this end of the pipe, and the receiver closes it. If this thread closed it, it
-                // would stay open for a moment after `finish`. The channel has room for one message, so the send does
-                // not block.
+                // This end of the pipe is sent with the outcome, and the receiver closes it. If this thread closed it,
+                // the descriptor would stay open for a moment after `finish`. The channel has room for one message, so
+                // the send does not block.
                 let _ = tell.send((result, done));
                 drop(tell);
                 if pid > 0 {
@@ -151,7 +153,7 @@ impl Spawn {
         let ChildState::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
-        // The outcome may come a moment after the byte, because the thread sends it afterwards.
+        // The thread writes the byte to the pipe first and sends the outcome a moment later.
         let outcome = started
             .outcome
             .take()

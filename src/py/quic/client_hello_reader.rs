@@ -21,7 +21,7 @@ impl ClientHelloReader {
 
     /// Reads a datagram. Returns None, or a term of qlog with the reason for which nothing in the datagram could be
     /// read.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn feed(&self, py: Python<'_>, data: BytesLike<'_>) -> Option<&'static str> {
         match self.0.with(py, |reader| reader.push(&data)) {
             quic::Reading::Opened => None,
@@ -31,13 +31,13 @@ impl ClientHelloReader {
         }
     }
 
-    /// True if packets had different data for the same range, so that there is no ClientHello.
+    /// True if packets have different data for the same range of the ClientHello, so that it cannot be assembled.
     #[getter]
     fn is_contradictory(&self, py: Python<'_>) -> bool {
         self.0.with(py, |reader| reader.is_contradictory())
     }
 
-    /// The whole message with its type and length (RFC 8446 section 4). None while a part of it is missing.
+    /// The whole ClientHello message with its type and length (RFC 8446 section 4). None while parts of it are missing.
     fn client_hello<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let hello = self.0.with(py, |reader| reader.client_hello());
         hello.map(|hello| PyBytes::new(py, &hello))

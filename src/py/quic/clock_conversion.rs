@@ -27,7 +27,8 @@ impl Clock {
         }
     }
 
-    /// Converts `now` to an instant. A time before the first one becomes the first one.
+    /// Converts `now` to an instant. A time before the first converted one becomes that first instant, because clocks
+    /// here never run backwards.
     pub fn instant(&mut self, now: f64) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let passed = Duration::try_from_secs_f64(now - origin).unwrap_or_default();
@@ -35,7 +36,8 @@ impl Clock {
         self.base + passed.min(PASSED_MAX)
     }
 
-    /// Converts `instant` to Python's seconds, rounded up, so that a timer for it is due at that time.
+    /// Converts `instant` to Python's seconds. The result is rounded up, so that a timer that fires at that time is not
+    /// early.
     pub fn seconds(&self, instant: Instant) -> f64 {
         let passed = instant.saturating_duration_since(self.base).as_secs_f64();
         self.origin.unwrap_or(0.0) + passed + ROUNDING

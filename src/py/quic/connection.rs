@@ -67,7 +67,8 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Opens a client's connection on `endpoint`. If that is None, opens it without a loop, on an endpoint of its own.
+    /// Opens a client's connection on `endpoint`. If `endpoint` is None, the connection has no loop and gets an
+    /// endpoint of its own.
     #[pyo3(signature = (endpoint, setup, addr, server_name, now, host_id))]
     fn _start_client(
         slf: &Bound<'_, Self>,
@@ -145,7 +146,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Passes on events that a former receiver has kept: to the present receiver, or to the queue of `next_event`.
+    /// Passes on events that a former receiver has kept, either to the present receiver or to the queue of
+    /// `next_event`.
     fn _receive(&self, py: Python<'_>, events: &Bound<'_, PyList>) -> PyResult<()> {
         self.receive(py, events)
     }
@@ -197,7 +199,8 @@ impl QuicConnectionCore {
 
     // Streams ------------------------------------------------------------------------------------
 
-    /// The ID of the next stream that this side can open. It stays the same until data is sent on that stream.
+    /// Returns the ID of the next stream that this side can open. The ID changes only after data was sent on that
+    /// stream.
     #[pyo3(signature = (is_unidirectional = false))]
     fn get_next_available_stream_id(
         &self,
@@ -244,8 +247,8 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Lets the loop send the written data before the end of its loop iteration. For programs that have written all
-    /// that they have.
+    /// Sends written data before the end of the loop iteration, if the loop allows it. For programs that have written
+    /// all that they have.
     #[pyo3(name = "_written")]
     fn written_by_program(&self, py: Python<'_>) {
         self.written(py);
@@ -386,7 +389,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// True if the connection's send queue is above its high-water mark, so that ``ConnectionWritable`` will follow.
+    /// True if the connection's send queue is above its high-water mark. A ``ConnectionWritable`` event then follows
+    /// when it has emptied.
     #[getter]
     fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -600,7 +604,8 @@ impl QuicConnectionCore {
             .collect())
     }
 
-    /// Counters and estimates. Times are in seconds, sizes in bytes. After the connection's end, their last values.
+    /// Counters and estimates of the connection. Times are in seconds, sizes in bytes. After the connection's end,
+    /// returns the last values.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.known(py, |summary| Some(summary.stats), |c| Some(c.stats()))?;
         stats_to_dict(py, &stats.unwrap_or_default())
@@ -613,7 +618,7 @@ impl QuicConnectionCore {
         if let Some(event) = self.state.with(py, |state| state.queue.pop_front()) {
             return Ok(Some(event));
         }
-        // Commands may have caused events since the last datagram, so they are collected now.
+        // Commands of the program may have caused events since the last datagram. These events are collected first.
         if let Some(endpoint) = self.own_endpoint(py)
             && endpoint.get().is_own()
         {
@@ -623,7 +628,7 @@ impl QuicConnectionCore {
     }
 
     /// Handles one received datagram. Not for connections on a loop, which receives by itself.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn receive_datagram(
         &self,
         py: Python<'_>,
@@ -657,7 +662,7 @@ impl QuicConnectionCore {
             .and_then(|endpoint| endpoint.get().get_timer(py))
     }
 
-    /// Runs the timers that are due at ``now``.
+    /// Runs the connection's timers that have expired at ``now``.
     fn handle_timer(&self, py: Python<'_>, now: f64) -> PyResult<()> {
         match self.own_endpoint(py) {
             Some(endpoint) => QuicEndpoint::handle_timer(endpoint.bind(py), now),

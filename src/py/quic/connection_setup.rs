@@ -25,8 +25,8 @@ use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session
 use super::tls_key_log::KeyLogFile;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
-/// The certificate chain, the private key, and the names for which they are used. Without names, those in the
-/// certificate.
+/// A certificate chain, its private key, and the server names for which it is used. Without names, the names in the
+/// certificate are used.
 type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
 
 /// The settings of clients and servers, as Python passes them.
@@ -64,10 +64,10 @@ struct Common {
     use_preferred_address: bool,
 }
 
-/// Settings that both kinds of setup have in addition to those of `uringcore_quic`.
+/// The settings that client and server setups have in addition to those of `uringcore_quic`.
 pub struct Shared {
     pub connection_id_length: usize,
-    /// The marks `(high, low)` of a stream's send queue, in bytes.
+    /// The high and the low mark of a stream's send queue, in bytes.
     pub watermarks: (usize, usize),
     pub key_log: Option<Py<KeyLogFile>>,
 }
@@ -237,8 +237,8 @@ impl QuicServerSetup {
         visit.call(&self.foreign_store)
     }
 
-    /// Checks a certificate for clients that request one of these names. `None` means the names in the certificate.
-    /// Returns the normalised names and the type of the key.
+    /// Checks a certificate for clients that request one of `names`; `None` means the names in the certificate. Returns
+    /// the normalised names, and the type of the key.
     #[staticmethod]
     fn _check_named(
         py: Python<'_>,
@@ -436,7 +436,7 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 /// The period of validity of a certificate in DER, as two times in seconds since 1970. Raises ValueError if it is not
 /// a certificate.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+#[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
 fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
     uringcore_quic::tls::validity(&certificate)
         .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))

@@ -260,7 +260,7 @@ fn token_bytes(py: Python<'_>, token: u128) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &token.to_le_bytes())
 }
 
-/// The session store for the protocol. If it is the program's own, also the object that calls it.
+/// The session store that the protocol uses, and, if the program has its own store, the object that calls it.
 type Store = (Arc<dyn SessionStore>, Option<Py<ForeignStore>>);
 
 /// Returns the session store for a Python object.
@@ -311,7 +311,7 @@ impl MemorySessionStore {
     }
 
     /// Removes and returns the session of `ticket`. None if there is none.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn take<'py>(&self, py: Python<'py>, ticket: BytesLike<'_>) -> Option<Bound<'py, PyBytes>> {
         self.sessions
             .take(&ticket)

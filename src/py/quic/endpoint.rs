@@ -97,7 +97,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Opens a client's connection, whose events go to `connection`.
+    /// Opens a client's connection, whose events are passed to `connection`.
     pub fn open(
         &self,
         py: Python<'_>,
@@ -338,8 +338,9 @@ impl QuicEndpoint {
         self.with_protocol(py, |protocol, _| protocol.refuse_incoming())
     }
 
-    /// Refuses new connections. On a loop, the endpoint then ends with its last connection. Returns True if the
-    /// endpoint takes over the lent socket `fd`; the caller then detaches it.
+    /// Refuses new connections from now on. On a loop, the endpoint ends when its last connection has ended. Returns
+    /// True if the endpoint takes over the socket `fd`, which it had borrowed; the caller then detaches the socket
+    /// object.
     #[pyo3(signature = (fd = None))]
     fn drain(&self, py: Python<'_>, fd: Option<RawFd>) -> PyResult<bool> {
         match &self.owned_by {
@@ -566,8 +567,8 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
-    /// Delivers events of commands, such as the end of a connection that was closed. A loop does that in its loop
-    /// iteration; there this call only continues handshakes for which a session store has answered.
+    /// Delivers events that commands have caused, such as the end of a connection that was closed. A loop does that in
+    /// its iteration; there this call only continues handshakes for which a session store has answered.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().owned_by {
             EndpointOwner::Object(_) => Self::deliver(slf),

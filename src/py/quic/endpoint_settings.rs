@@ -92,12 +92,12 @@ impl WorkerStates {
 
 impl EmptyPlaces for WorkerStates {
     fn is_empty(&self, index: u8) -> bool {
-        // If the state cannot be read, the worker may be alive, so its slot does not count as empty.
+        // If the worker's state cannot be read, the worker may be alive, so its place does not count as empty.
         matches!(self.0.get(u64::from(index)), Ok(PLACE_EMPTY))
     }
 }
 
-/// The state of a slot without a worker. `uringcore.quic.workers` writes it.
+/// The state of a place without a worker, as `uringcore.quic.workers` writes it.
 const PLACE_EMPTY: u8 = 0;
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {

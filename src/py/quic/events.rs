@@ -19,7 +19,7 @@ pub struct QuicEvent;
 
 #[pymethods]
 impl QuicEvent {
-    // Any arguments are accepted, because subclasses have their own.
+    // The constructor accepts any arguments, because subclasses have arguments of their own.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -27,7 +27,7 @@ impl QuicEvent {
     }
 }
 
-/// Defines the class of an event that Python sees, and its constructor.
+/// Defines the Python class of an event, and its constructor.
 macro_rules! open_event {
     ($name:ident) => {
         impl class_with_dict::ClassWithDict for $name {
@@ -208,8 +208,8 @@ event_class! {
 }
 
 event_class! {
-    /// The sending side of a stream was reset, by either side, while its queue was above `send_buffer_high` or had not
-    /// yet fallen to `send_buffer_low`. So `StreamWritable` will not come for it.
+    /// The sending side of a stream was reset, by this side or by the peer's STOP_SENDING, while the program waited for
+    /// ``StreamWritable``. That event does not come any more.
     StreamAbandoned {
         /// The ID of the stream.
         stream_id: u64,
@@ -217,7 +217,7 @@ event_class! {
 }
 
 event_class! {
-    /// The peer has reset its side of a stream (RFC 9000 section 19.4).
+    /// The peer has reset its sending side of a stream (RFC 9000 section 19.4).
     StreamReset {
         /// The application's error code.
         error_code: u64,
@@ -258,7 +258,7 @@ event_class! {
 pub struct StreamDataReceived {
     /// The data. Empty if only the end of the stream has arrived.
     pub data: Py<PyBytes>,
-    /// True if the peer has ended its side of the stream.
+    /// True if the peer has ended its sending side of the stream.
     pub end_stream: bool,
     /// The ID of the stream.
     pub stream_id: u64,
@@ -318,7 +318,7 @@ impl StreamDataReceived {
 
 open_event!(StreamDataReceived);
 
-/// The connection has ended. This is its last event.
+/// The connection has ended. No event follows this one.
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct ConnectionTerminated {
     /// The error code: the application's if `frame_type` is `None`, otherwise a transport error (RFC 9000 section
@@ -339,7 +339,7 @@ pub struct ConnectionTerminated {
 
 #[pymethods]
 impl ConnectionTerminated {
-    /// If `kind` is not given, it is derived from the code and the frame type.
+    /// Without `kind`, the kind is derived from the error code and the frame type.
     #[new]
     #[pyo3(signature = (error_code, frame_type, reason_phrase, *, kind = None, alert = None, errno = None))]
     fn new(

@@ -78,13 +78,13 @@ impl TraceFolder {
     }
 }
 
-/// One trace. It is complete when it is ended or dropped.
+/// One qlog trace in a file. The trace is complete when it is ended or dropped.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TraceFile(Arc<Mutex<Records>>);
 
 #[pymethods]
 impl TraceFile {
-    /// Adds an event: its time in seconds since 1970, its name, its data as JSON.
+    /// Adds an event. `seconds` is its time since 1970, `data` is JSON.
     fn write(&self, seconds: f64, name: &str, data: &str) {
         lock(&self.0).event(seconds, name, data);
     }
@@ -203,7 +203,7 @@ impl Records {
     fn write(&mut self) -> Option<Append> {
         let entry = self.entry.as_ref()?;
         let appended = entry.append(self.text.as_bytes());
-        // The buffer is shrunk, so that a connection keeps no large one.
+        // Shrinks the buffer, so that a connection does not keep a large one.
         self.text.shrink_to(TEXT_KEPT);
         Some(appended)
     }

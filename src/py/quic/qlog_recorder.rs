@@ -30,7 +30,7 @@ impl PacketLog {
 
 #[pymethods]
 impl PacketLog {
-    /// Adds an event of the program: its name, and its data as JSON.
+    /// Adds an event of the program. `data` is JSON.
     fn note(&self, name: String, data: String) {
         self.recorder.note(name, data);
     }

@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// Lines in NSS key log format that wait for their file. Connections and setups share it.
+/// Lines in NSS key log format that wait to be written to the program's file. Connections and setups share this object.
 #[derive(Debug, Default)]
 pub struct KeyLog {
     lines: Mutex<String>,

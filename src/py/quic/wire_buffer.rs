@@ -79,7 +79,7 @@ impl Buffer {
         }
     }
 
-    /// True if the position is at the end.
+    /// True if all bytes were read.
     fn eof(&self) -> bool {
         self.position == self.bytes.len()
     }
@@ -100,7 +100,7 @@ impl Buffer {
 
     /// Reads ``length`` bytes. Raises ``BufferReadError`` if there are fewer.
     fn pull_bytes<'py>(&mut self, py: Python<'py>, length: isize) -> PyResult<Bound<'py, PyBytes>> {
-        // A negative length may come from arithmetic with the peer's data. It fails as too large a length does.
+        // A negative length may result from arithmetic with the peer's data. It raises the error of a too large length.
         self.pull(usize::try_from(length).unwrap_or(usize::MAX))
             .map(|slice| PyBytes::new(py, slice))
     }
@@ -137,7 +137,7 @@ impl Buffer {
     }
 
     /// Writes bytes. Raises ``BufferWriteError`` if they do not fit.
-    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes the argument by value.
     fn push_bytes(&mut self, value: BytesLike<'_>) -> PyResult<()> {
         self.push(&value)
     }
@@ -164,7 +164,7 @@ impl Buffer {
 
     /// Writes a variable-length integer (RFC 9000 section 16) in its shortest form.
     fn push_uint_var(&mut self, value: &Bound<'_, PyInt>) -> PyResult<()> {
-        // A value that does not fit in 64 bits does not fit in 62 bits either, so it takes the same error.
+        // A value of more than 64 bits exceeds the 62 bits of a varint as well, so it raises the same error.
         match value.extract::<u64>().unwrap_or(u64::MAX) {
             value @ 0..=0x3f => self.push(&[value as u8]),
             value @ 0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),

@@ -92,12 +92,13 @@ pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     connected
 }
 
-/// Keeps a result for a later call on `socket`, behind those that are kept already.
+/// Keeps a result of a cancelled call for a later call on `socket`, behind results that are kept already.
 pub fn keep(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>, item: Py<PyAny>) -> PyResult<()> {
     with_entry(slf, socket, |of_socket| of_socket.items.push_back(item))
 }
 
-/// Keeps a result, or the part of it that did not fit, in front of those that are kept already.
+/// Keeps a result, or the part of it that did not fit into a caller's buffer, in front of results that are kept
+/// already.
 pub fn give_back(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,

@@ -114,7 +114,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
             if let Some(other) = other
                 && fileno(other.bind(py))? == fd
             {
-                // Two open socket objects over one descriptor share its queues.
+                // Two socket objects with the same descriptor, both open, share the queues of the descriptor.
                 break;
             }
             forget(this, py, queue_id, key)?;
@@ -137,7 +137,7 @@ fn both_queues(fd: RawFd) -> [OpQueueId; 2] {
     [OpQueueId::read(fd), OpQueueId::write(fd)]
 }
 
-/// The first operation of a queue, and the address of its socket object, which the operation keeps alive.
+/// Returns the first operation of a queue, and the address of the socket object that the operation keeps alive.
 pub fn current(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId) -> Option<(Key, usize)> {
     this.op_queues
         .with(py, |op_queues| op_queues.current(queue_id))
@@ -159,8 +159,8 @@ fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
         .with(py, |op_queues| op_queues.leave(queue_id, key, is_wanted));
 }
 
-/// Cancels the receives from `socket` now, because a transport is about to read from it. Results that they have
-/// already become cancelled results.
+/// Cancels the receives from `socket` now, because a transport is about to read from it. Results of completed receives
+/// are kept as cancelled results.
 pub fn cancel_receives(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();

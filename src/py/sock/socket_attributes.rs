@@ -57,7 +57,7 @@ pub struct SocketTypes {
     family: Py<PyAny>,
     kind: Py<PyAny>,
     proto: Py<PyAny>,
-    /// `_socket.socket.detach`. After its call the caller owns the descriptor.
+    /// `_socket.socket.detach`. After a call of this method the caller owns the descriptor.
     pub detach: Py<PyAny>,
     /// `_socket.socket.fileno`, which runs no code of the program.
     fileno: Py<PyAny>,

@@ -23,8 +23,8 @@ pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<
     Ok(made)
 }
 
-/// Makes a non-blocking socket object that owns the descriptor `number` from then on. If this fails, the caller still
-/// owns it.
+/// Makes a non-blocking socket object, which owns the descriptor `number` from then on. If this fails, the caller still
+/// owns the descriptor.
 pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
     let made = make(PyDict::new(py), number)?;
     let set = made.call_method1(intern!(py, "setblocking"), (false,));
@@ -45,13 +45,14 @@ fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py
 }
 
 /// After a failure of `outcome`, detaches the descriptor from the object `made`. `__init__` is Python code: an
-/// exception of a signal handler may leave it after the object has taken the descriptor, and the object would close
-/// it when it dies.
+/// exception of a signal handler may interrupt it after the object has taken the descriptor, and the object would close
+/// the descriptor when it is freed.
 fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     let Err(error) = outcome else {
         return Ok(());
     };
-    // The C class's own method is called, because no signal is handled while it runs.
+    // The method of the C class is called, and not Python's override, because no signal is handled while a C function
+    // runs.
     socket_types(made.py())?
         .detach
         .bind(made.py())

@@ -365,8 +365,8 @@ fn abandon(
 ) -> PyResult<()> {
     let py = r#loop.py();
     operation_futures::abandon(r#loop, future)?;
-    // The future is still pending if the loop or the socket was closed: the close has removed the operation, so there
-    // is no result.
+    // The future is still pending if the loop or the socket was closed, because the close has removed the operation.
+    // There is no result then.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()?
         || future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         || !future.call_method0(intern!(py, "exception"))?.is_none()
@@ -529,7 +529,7 @@ fn is_under_way(error: &io::Error) -> bool {
         )
 }
 
-/// True for errors after which asyncio waits and tries again.
+/// True for errors after which asyncio waits until the socket is ready and tries again.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -66,7 +66,7 @@ impl ConnectionBase {
         Opening::new(slf, false)
     }
 
-    /// Opens a stream on which only this side sends. Otherwise as :meth:`open_stream`.
+    /// Opens a stream on which only this side sends. Otherwise this method is like :meth:`open_stream`.
     fn open_uni_stream(slf: Py<Self>) -> Opening {
         Opening::new(slf, true)
     }
@@ -113,7 +113,7 @@ impl ConnectionBase {
         sent.map_err(|error| self.not_sent(py, error))
     }
 
-    /// Queues several datagrams, all or none of them. Otherwise as :meth:`send_datagram`.
+    /// Queues several datagrams: all of them or none. Otherwise this method is like :meth:`send_datagram`.
     fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut all = Vec::new();
         for data in datagrams.try_iter()? {
@@ -201,8 +201,8 @@ impl ConnectionBase {
         })
     }
 
-    /// Accepts the next stream. With `iterates`, an orderly end of the connection ends the iterator and is not an
-    /// error.
+    /// Accepts the next stream of the peer. With `iterates`, an orderly end of the connection ends the iteration and is
+    /// not an error.
     pub fn accept(slf: &Bound<'_, Self>, unidirectional: bool, iterates: bool) -> PyResult<Polled> {
         let this = slf.get();
         let next = |py| {

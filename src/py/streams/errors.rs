@@ -6,12 +6,12 @@ use pyo3::sync::PyOnceLock;
 use uringcore_http::webtransport::NO_CODE;
 use uringcore_quic::DatagramError;
 
-/// The error after the peer has reset its side of the stream.
+/// The error of a read after the peer has reset its sending side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamResetError", (stream_id, applications(code)))
 }
 
-/// The error after the peer has stopped this side's sending (STOP_SENDING).
+/// The error of a send after the peer has sent STOP_SENDING for the stream.
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamStoppedError", (stream_id, applications(code)))
 }
@@ -25,7 +25,7 @@ fn applications(code: u64) -> u64 {
     }
 }
 
-/// The error after this side has ended the stream or one direction of it.
+/// The error of a call after this side has ended the stream, or the direction that the call uses.
 pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
     of_quic(py, "StreamClosedError", (stream_id, what))
 }
@@ -35,7 +35,7 @@ pub fn datagram(py: Python<'_>, error: DatagramError) -> PyErr {
     of_quic(py, "DatagramSendError", (error.to_string(),))
 }
 
-/// The error after this side has closed the connection, while the event of the connection's end has not come yet.
+/// The error of a call between this side's close of the connection and the event of the connection's end.
 pub fn connection_closed(py: Python<'_>) -> PyErr {
     let (code, frame_type) = (0, py.None());
     let message = "the connection was closed on this side";

@@ -1,4 +1,4 @@
-//! The read methods of a stream: their work, which runs again after each event until the bytes have come.
+//! The read methods of a stream. A read that lacks bytes waits for an event and then tries again.
 
 use pyo3::prelude::*;
 use uringcore_quic::read_on_demand::{Key, Outcome, Portion, Want};
@@ -39,7 +39,7 @@ impl Stream {
         })
     }
 
-    /// One step of `async for`: returns the bytes that have arrived, at most [`PIECE_MAX`].
+    /// One step of `async for`: returns the bytes that have arrived, at most [`PIECE_MAX`] of them.
     pub fn next_piece(&self, py: Python<'_>) -> PyResult<Polled> {
         Ok(match self.look(py, Want::UpTo(PIECE_MAX))? {
             Some(portion) if portion.is_empty() => Polled::Exhausted,
@@ -75,7 +75,7 @@ impl Stream {
         Ok(Polled::Ready(count.into_pyobject(py)?.into_any().unbind()))
     }
 
-    /// Takes the bytes that a read wants. `None` if they have not arrived.
+    /// Takes the bytes that a read waits for. `None` if they have not arrived yet.
     fn look(&self, py: Python<'_>, want: Want<'_>) -> PyResult<Option<Portion>> {
         loop {
             let (outcome, lacks) = self.sides.with(py, |sides| {

@@ -21,12 +21,12 @@ use crate::capi::{buffer, integer_arguments};
 /// The data of a call that is not queued yet.
 pub enum Unsent {
     Whole(Bytes),
-    /// The last data of the stream. The sending side ends with it.
+    /// The last data of the stream. The stream's FIN follows it.
     Last(Bytes),
     /// Several objects, queued together in this order.
     Together(Vec<Bytes>),
-    /// Immutable data of `send_all`, from the next byte to send on. It is queued in pieces, each when there is space
-    /// for it.
+    /// The data of `send_all` that is not sent yet. It is immutable, and is queued in pieces, each when the send queue
+    /// has space for it.
     Cut(Bytes),
     /// A mutable object of `send_all` and the position of the next byte to send. The bytes are read when they are
     /// queued.
@@ -201,7 +201,8 @@ impl Stream {
     pub fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         self.check_code(py, code)?;
         let id = self.id;
-        // This fails if the stream or the connection has ended meanwhile, which is no error of the program.
+        // An error is ignored: the stream or the connection may have ended in the meantime, which is no error of the
+        // program.
         let _ = self.manager.get().with_transport(py, |stream_transport| {
             stream_transport.reset_stream(id, code)
         })?;
@@ -229,7 +230,7 @@ impl Stream {
     pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
         let priority = integer_arguments::priority(urgency, incremental)?;
         let id = self.id;
-        // This fails if the stream has ended. The priority is meaningless then.
+        // An error is ignored: the stream has ended, so its priority is meaningless.
         let _ = self.manager.get().with_transport(py, |stream_transport| {
             stream_transport.set_priority(id, priority)
         })?;

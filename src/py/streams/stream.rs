@@ -27,7 +27,7 @@ use uringcore_quic::read_on_demand::StreamReader;
 /// A stream of a connection: the base class of all kinds.
 #[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]
 pub struct Stream {
-    /// Keeps the connection open while the program uses a stream of it.
+    /// The stream's connection. This reference keeps the connection open while the program uses a stream of it.
     connection: Py<ConnectionBase>,
     pub(super) manager: Py<StreamManager>,
     pub(super) id: u64,
@@ -36,7 +36,7 @@ pub struct Stream {
     pub(super) sides: GilCell<Sides>,
 }
 
-/// The state of both directions at this side.
+/// The states of both directions of a stream.
 pub(super) struct Sides {
     sends: bool,
     receives: bool,
@@ -49,7 +49,7 @@ pub(super) struct Sides {
     pub is_delivered: bool,
 }
 
-/// A stream on which this side sends.
+/// A stream that this side sends on.
 #[pyclass(frozen, subclass, extends = Stream, module = "uringcore.quic")]
 pub struct SendStream;
 
@@ -340,7 +340,7 @@ impl Stream {
         })
     }
 
-    /// The directions that are still open.
+    /// The directions of the stream that have not ended yet.
     pub(super) fn open_sides(&self, py: Python<'_>) -> Abandoned {
         self.sides.with(py, |sides| Abandoned {
             sending: sides.sends && !sides.is_finished && !sides.is_reset,
@@ -349,7 +349,7 @@ impl Stream {
     }
 }
 
-/// Ends a stream that the program has dropped, because the program cannot end it any more.
+/// Ends a stream that the program no longer references, because nothing else could end it.
 impl Drop for Stream {
     fn drop(&mut self) {
         Python::try_attach(|py| {

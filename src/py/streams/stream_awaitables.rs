@@ -29,7 +29,7 @@ impl StreamAwaitable {
     }
 }
 
-/// The operation of an awaitable, with its arguments.
+/// The method of a stream or a connection that an awaitable executes, with its arguments.
 pub enum StreamOperation {
     Read(Py<Stream>, ReadRequest),
     ReadInto(Py<Stream>, Py<PyAny>),
@@ -37,7 +37,7 @@ pub enum StreamOperation {
     Send(Py<Stream>, Unsent),
     Finish(Py<Stream>),
     WaitFinished(Py<Stream>),
-    /// The end of the stream's `async with`; true if an exception has left the block.
+    /// The end of the stream's `async with` block. The flag is true if an exception has left the block.
     Leave(Py<Stream>, bool),
     Itself(Py<Stream>),
     Open(Py<ConnectionBase>, bool),
@@ -53,7 +53,7 @@ pub enum StreamOperation {
 /// The result of a step of an operation.
 pub enum Polled {
     Ready(Py<PyAny>),
-    /// The end of an asynchronous iterator (`StopAsyncIteration`).
+    /// The asynchronous iterator has ended (`StopAsyncIteration`).
     Exhausted,
     Wait(Key),
 }

@@ -38,7 +38,7 @@ pub struct StreamManager {
 struct ManagerState {
     inbox: Inbox,
     waiting: FxHashMap<Key, Waiters>,
-    /// The keys of events whose futures have to be set.
+    /// The keys whose events have happened, so that their futures have to be set.
     due: Vec<Key>,
     /// Called after commands if the connection runs on another loop than ours, because only our loop sends at the end of
     /// a loop iteration. `None` on our loop.
@@ -48,16 +48,16 @@ struct ManagerState {
     forgotten: Vec<u64>,
 }
 
-/// Futures that wait for the same event. Some of them may be cancelled, because a program with a time limit waits
-/// again and again.
+/// The futures that wait for one event. Some of them may be cancelled, because a program with time limits waits again
+/// and again.
 #[derive(Default)]
 struct Waiters {
     futures: Vec<Py<PyAny>>,
-    /// The number of futures at which those that are done are removed.
+    /// If there are this many futures, those that are done are removed.
     max: usize,
 }
 
-/// The end of the connection or session.
+/// The reason for which the connection or the session has ended.
 struct End {
     /// Called for each raise, to make a new exception.
     make_error: Py<PyAny>,
@@ -178,7 +178,8 @@ impl StreamManager {
         }
     }
 
-    /// Calls `run` with the transport. `None` if it has not started, or if it or its loop has ended.
+    /// Calls `run` with the stream's transport. `None` if the transport has not started, or if the transport or its
+    /// loop has ended.
     pub fn with_transport<R>(
         &self,
         py: Python<'_>,
@@ -324,8 +325,8 @@ impl StreamManager {
 
     /// Ends the open directions `abandoned` of a stream that the program has dropped.
     pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
-        // These futures belong to cancelled calls, because the awaitable of a call that still waits refers to the
-        // stream.
+        // Only cancelled calls have left these futures: the awaitable of a call that still waits references the stream,
+        // so the stream would not be dropped.
         let left = self.state.with(py, |state| {
             state.inbox.forget(stream_id);
             if state.waiting.is_empty() {
@@ -387,10 +388,10 @@ impl StreamProtocol for Streams {
     }
 }
 
-/// The number of futures below which none is checked for being done.
+/// If fewer futures wait than this, none of them is checked for being done.
 const WAITERS_FEW: usize = 8;
 
-/// The rule for received datagrams for which there is no space.
+/// Returns the rule for received datagrams that exceed the queue's space.
 pub fn overflow(drops_newest: bool) -> Overflow {
     match drops_newest {
         true => Overflow::Newest,
@@ -420,7 +421,8 @@ impl Abandoned {
         stream_transport.forget_stream(stream_id);
     }
 
-    /// Ends the directions. Sending ends with a reset, because incomplete data must not look complete.
+    /// Ends the stream's open directions. The sending direction is reset, because the peer must not take incomplete
+    /// data for complete data.
     pub fn end_directions(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
         // A failure is ignored: the direction does not exist or has ended meanwhile.
         if self.sending {

@@ -22,15 +22,15 @@ enum End {
     Failed(PyErr),
 }
 
-/// Plaintext of the first pieces of a turn, kept until the last piece has come. Each piece is decrypted where the
-/// kernel has put it.
+/// Plaintext of the first pieces of a loop iteration, kept until the last piece has come. Each piece is decrypted where
+/// the kernel has put it.
 #[derive(Default)]
 pub struct ReadAhead {
     bytes: Option<FreshBytes>,
     /// Never [`End::Dry`].
     end: Option<End>,
-    /// The number of bytes in the last turn that had several pieces. The buffer of the next such turn gets this
-    /// capacity.
+    /// The number of bytes in the last loop iteration that had several pieces. The buffer of the next such loop
+    /// iteration gets this capacity.
     expected: usize,
 }
 
@@ -45,8 +45,9 @@ impl ReadAhead {
 }
 
 impl TlsProtocol {
-    /// Passes bytes of the peer to OpenSSL; they may be in a buffer of the kernel. Nothing is delivered to the
-    /// application yet. `more_follow` is true if this turn brings more bytes of this connection (see `taken`).
+    /// Passes bytes of the peer, which may be in a buffer of the ring, to OpenSSL. Nothing is delivered to the
+    /// application yet. `more_follow` is true if this loop iteration brings more bytes of this connection (see
+    /// `taken`).
     pub fn take(slf: &Bound<'_, Self>, data: &[u8], more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -88,7 +89,7 @@ impl TlsProtocol {
         })
     }
 
-    /// Decrypts everything that OpenSSL can decrypt now, into one object for all pieces of a turn.
+    /// Decrypts everything that OpenSSL can decrypt now, into one object for all pieces of a loop iteration.
     fn read_ahead(&self, py: Python<'_>, more_follow: bool) -> PyResult<()> {
         let (mut gathered, expected) = self
             .state
@@ -153,7 +154,7 @@ impl TlsProtocol {
     }
 
     /// Delivers what `take` has decrypted, or reports its error. If `more_follow` is true, the delivery waits for the
-    /// next piece of the turn, because one delivery costs less than several.
+    /// next piece of the loop iteration, because one delivery costs less than several.
     pub fn taken(slf: &Bound<'_, Self>, taken: PyResult<()>, more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -171,7 +172,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Reads and delivers bytes that were kept for the next piece of the turn, if that piece has not come.
+    /// Reads and delivers bytes that were kept for the next piece of the loop iteration, if that piece has not come.
     pub(super) fn read_the_unread(slf: &Bound<'_, Self>) -> PyResult<()> {
         let unread = slf
             .get()
@@ -537,8 +538,8 @@ impl TlsProtocol {
     }
 }
 
-/// The largest number of bytes of one turn that are decrypted together: as many as asyncio reads from a socket at
-/// once.
+/// The largest number of bytes of one loop iteration that are decrypted together: as many as asyncio reads from a
+/// socket at once.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
 /// The largest number of bytes that one `data_received` gets.
 const ROUND_BYTES_MAX: usize = 1024 * 1024;

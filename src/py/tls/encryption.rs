@@ -267,8 +267,8 @@ impl TlsProtocol {
             (Some(pause), pause && size <= marks.low)
         });
         if look_again {
-            // As in asyncio, an empty backlog reaches a high-water mark of 0. The pause ends with this turn; in asyncio
-            // it may never end (CPython's gh-102792).
+            // As in asyncio, an empty backlog reaches a high-water mark of 0. The pause ends with this loop iteration;
+            // in asyncio it may never end (CPython's gh-102792).
             let look = slf.getattr(intern!(py, "_control_app_writing"))?;
             let owner = this.owner.bind(py);
             owner.call_method1(intern!(py, "call_soon"), (look,))?;
@@ -343,7 +343,7 @@ const RECORD_BYTES_MAX: usize = 1 << 14;
 /// kernel.
 const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
 /// The smallest number of bytes that are encrypted at once after the transport beneath has resumed writing, so that
-/// the send of a turn is worth its system call. Our stream pauses writing at a quarter of this.
+/// the send of a loop iteration is worth its system call. Our stream pauses writing at a quarter of this.
 const REFILL_BYTES: usize = 256 * 1024;
 /// The number of writes after the end of the connection from which on each one is logged. In asyncio:
 /// LOG_THRESHOLD_FOR_CONNLOST_WRITES.

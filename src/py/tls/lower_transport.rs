@@ -123,7 +123,7 @@ impl LowerTransport {
         }
     }
 
-    /// Closes the sending direction, if the transport can close it alone.
+    /// Closes the sending direction, if the transport can close it while the receiving direction stays open.
     pub fn close_sending(&self, py: Python<'_>) -> PyResult<()> {
         let transport = self.as_any(py);
         let can = transport.call_method0(intern!(py, "can_write_eof"))?;

@@ -28,8 +28,8 @@
 //! BIOs: OpenSSL reads ciphertext where the kernel has put it, decrypts into the object that `data_received` gets,
 //! and writes records into the memory in which they wait for the kernel. OpenSSL is called only when a whole record
 //! has come (`uringcore_wire::tls::RecordBoundaries`), because an earlier call fails with an exception. The pieces of
-//! one turn are decrypted one by one and delivered together, up to 256 KiB. While the transport beneath is above its
-//! high-water mark, plaintext waits here. Up to 256 KiB are encrypted at once, so a large write is one send.
+//! one loop iteration are decrypted one by one and delivered together, up to 256 KiB. While the transport beneath is
+//! above its high-water mark, plaintext waits here. Up to 256 KiB are encrypted at once, so a large write is one send.
 //!
 //! If a check of `openssl` fails, data goes through the module's own calls and memory BIOs, in pieces of four
 //! records. The same happens for subclasses of `ssl.SSLObject`, for a context with a message callback, and with
@@ -45,7 +45,7 @@
 //! - A reader that is paused in `connection_made` does not hold back the last flight of the handshake.
 //! - `close()` ends a connection whose end of file came while reading was paused.
 //! - Small pieces of one `writelines` share records.
-//! - With a high-water mark of 0, a pause of writing ends with the turn if nothing waits.
+//! - With a high-water mark of 0, a pause of writing ends with the loop iteration if nothing waits.
 
 mod accept;
 mod decryption;

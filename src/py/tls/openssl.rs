@@ -59,7 +59,7 @@ functions! {
     ssl_get_shutdown = c"SSL_get_shutdown": fn(*const Ssl) -> c_int;
     ssl_get_rbio = c"SSL_get_rbio": fn(*const Ssl) -> *mut Bio;
     ssl_get_wbio = c"SSL_get_wbio": fn(*const Ssl) -> *mut Bio;
-    /// Takes over one reference if both arguments are the same BIO.
+    /// If both arguments are the same BIO, the function takes over only one reference to it.
     ssl_set_bio = c"SSL_set_bio": fn(*mut Ssl, *mut Bio, *mut Bio);
     bio_new = c"BIO_new": fn(*const BioMethod) -> *mut Bio;
     bio_set_data = c"BIO_set_data": fn(*mut Bio, *mut c_void);
@@ -200,8 +200,8 @@ fn is_switched_off(py: Python<'_>) -> PyResult<bool> {
 
 fn check_layout(py: Python<'_>, sizes: (usize, usize)) -> Result<(), String> {
     if cfg!(Py_GIL_DISABLED) {
-        // CPython locks these objects by critical sections that other code cannot enter, so another thread may be using
-        // this one.
+        // CPython locks these objects by critical sections, which code outside of CPython's module cannot enter. So
+        // another thread may be using this object.
         return Err("a free-threaded interpreter locks these objects itself".to_owned());
     }
     let version = py.version_info();

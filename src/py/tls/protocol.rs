@@ -24,7 +24,7 @@ use crate::transport::base_transport::{WaterMarks, check_protocol, is_buffered};
 /// The phase of a connection (asyncio's SSLProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPhase {
-    /// Before the start, or after the end.
+    /// TLS has not started yet, or has ended.
     Unwrapped,
     Handshake,
     Wrapped,
@@ -76,7 +76,7 @@ pub struct TlsState {
     pub records: RecordBoundaries,
     /// OpenSSL may hold plaintext that has not been read.
     pub more_inside: bool,
-    /// Bytes were passed to OpenSSL and not read, or read and not delivered, because this turn brings more.
+    /// Bytes were passed to OpenSSL and not read, or read and not delivered, because this loop iteration brings more.
     pub unread: bool,
     pub ahead: ReadAhead,
     pub reading_paused: bool,
@@ -106,7 +106,7 @@ pub struct TlsProtocol {
     pub ssl: SslObject,
     pub context: Py<PyAny>,
     pub server_side: bool,
-    /// The time-outs in seconds, as the caller has passed them.
+    /// The time-outs in seconds, in the form in which the caller has passed them.
     pub handshake_timeout: Py<PyAny>,
     pub shutdown_timeout: Py<PyAny>,
     pub state: GilCell<TlsState>,
@@ -256,7 +256,7 @@ impl TlsProtocol {
         self.state.with(py, |state| state.extra.bind(py).clone())
     }
 
-    /// The value of `get_extra_info(name)`: this connection's, or else that of the transport beneath.
+    /// Returns the value of `get_extra_info(name)`: that of this connection, or else that of the transport beneath.
     pub fn extra_info(
         &self,
         py: Python<'_>,
@@ -277,7 +277,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Passes an error to the exception handler. Returns it if it must leave the loop.
+    /// Passes an error to the loop's exception handler. Returns the error if it must leave the loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -421,7 +421,8 @@ impl TlsProtocol {
         Self::handshake_timed_out(slf)
     }
 
-    /// Ends a pause that a high-water mark of 0 has caused, at the end of a turn in which the backlog is empty.
+    /// Ends a pause that a high-water mark of 0 has caused, at the end of a loop iteration in which the backlog is
+    /// empty.
     fn _control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::control_app_writing(slf)
     }
@@ -430,7 +431,7 @@ impl TlsProtocol {
         Self::shutdown_timed_out(slf)
     }
 
-    /// Continues in the turn after `resume_reading`.
+    /// Continues in the loop iteration after `resume_reading`.
     fn _resume(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::continue_phase(slf)
     }

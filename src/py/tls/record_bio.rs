@@ -39,7 +39,8 @@ struct Lent {
 // value. Any thread may read the memory until then.
 unsafe impl Send for Lent {}
 
-/// Bytes of the peer that OpenSSL reads where they are. The drop copies those that are still unread.
+/// Lends bytes of the peer to OpenSSL, which reads them where they are. When this object is dropped, the bytes that are
+/// still unread are copied.
 pub struct Loan<'a> {
     record_bio: &'a RecordBio,
     _bytes: &'a [u8],
@@ -80,7 +81,7 @@ impl RecordBio {
     /// Adds a copy of bytes of the peer, for OpenSSL to read.
     pub fn feed(&self, data: &[u8]) {
         let mut buffers = self.buffers();
-        // The new bytes must come after the lent ones, so those are copied first.
+        // The new bytes come after the lent ones, so the lent ones are copied into `incoming` first.
         buffers.keep_lent();
         buffers.incoming.push(data);
     }

@@ -25,7 +25,7 @@ impl TlsProtocol {
             state.phase == TlsPhase::Flushing && state.eof_received && !state.in_ssl
         });
         if stuck {
-            // The end of file came while reading was paused. Reading will not be resumed after `close()`, so the
+            // The end of file was received while reading was paused. After `close()` reading is not resumed, so the
             // connection ends now.
             return Self::do_flush(slf);
         }
@@ -105,7 +105,7 @@ impl TlsProtocol {
         drop(old);
         if later {
             // OpenSSL has made this call (through a callback) and must not be entered again, so the work is done in the
-            // next turn.
+            // next loop iteration.
             let resume = slf.getattr(intern!(py, "_resume"))?;
             this.owner
                 .bind(py)
@@ -220,7 +220,7 @@ impl TlsProtocol {
                 }
             }
             TlsPhase::Shutdown => Self::do_shutdown(slf)?,
-            // The transport beneath closes the connection.
+            // The transport beneath closes the connection itself.
             TlsPhase::Lingering | TlsPhase::Unwrapped => {}
         }
         Ok(false)

@@ -283,8 +283,8 @@ impl SslObject {
     fn read_view(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
         let py = view.py();
         if !self.direct {
-            // A subclass of `ssl.SSLObject` runs Python code, which might keep the view. So it gets none, and the bytes
-            // are copied.
+            // A subclass of `ssl.SSLObject` runs Python code, which might keep a view of the memory. So it gets no
+            // view, and the bytes are copied.
             return Ok(match self.read(py, space)? {
                 Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
                 Step::Done(bytes) => Step::Done(buffer::copy_into(view, bytes.as_bytes())?),

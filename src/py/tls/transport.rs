@@ -98,7 +98,7 @@ impl TlsTransport {
         }
     }
 
-    /// Calls `run` with the connection, unless it was dropped.
+    /// Calls `run` with the TLS connection, unless that was dropped already.
     fn with_protocol(
         &self,
         py: Python<'_>,
@@ -119,7 +119,8 @@ impl TlsTransport {
         true
     }
 
-    /// The mode for `loop.sendfile()`: it reads the file and writes the bytes, because the kernel cannot encrypt them.
+    /// The mode for `loop.sendfile()`: the loop reads the file and writes its bytes to the transport, because the
+    /// kernel cannot encrypt them.
     #[classattr]
     fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;

@@ -51,7 +51,7 @@ pub enum Receiver {
     Native(NativeReceive),
 }
 
-/// The descriptor of the socket, with its owner. The engine uses the descriptor and does not own it.
+/// The socket's descriptor, with the Python object that owns it. The engine uses the descriptor and never closes it.
 pub enum Descriptor {
     /// The transport owns the descriptor. At the end the engine closes it by an operation of the ring.
     Owned(OwnedFd),
@@ -80,7 +80,7 @@ pub struct TransportState {
 #[derive(Default)]
 pub struct RareState {
     pub lost_error: Option<Py<PyAny>>,
-    /// The context of `connection_lost`. `None` if it is the context of the other callbacks.
+    /// The context in which `connection_lost` is called. `None` if it is the context of the other callbacks.
     pub lost_context: Option<Py<PyAny>>,
     /// The future of a `sendfile` that waits until the write queue is empty.
     pub empty_waiter: Option<Py<PyAny>>,
@@ -147,7 +147,7 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
-    /// Reports to the engine that the protocol has its own buffer, or has none any more, if that differs from `before`.
+    /// Reports to the engine if the protocol now has its own buffer and had none before, or the reverse.
     pub fn note_receiver(&self, py: Python<'_>, before: Receiver) {
         let (receiver, key) = self.state.with(py, |state| (state.receiver, state.key));
         let has_own_buffer = matches!(receiver, Receiver::Buffer);
@@ -323,8 +323,8 @@ impl BaseTransport {
 
     fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
         let receiver = Receiver::of(protocol.bind(py))?;
-        // The new protocol must not get a `resume_writing()`, because it got no `pause_writing()`. Neither is called on
-        // a closed loop.
+        // The new protocol must not get a `resume_writing()`, because it got no `pause_writing()`. On a closed loop
+        // neither is called.
         if self.shared.is_above()
             && self.owner.get().check_closed().is_ok()
             && let Some(key) = self.key(py)

@@ -147,7 +147,7 @@ impl DatagramTransport {
             return Ok(address::to_kernel(target));
         }
         let target = address::from_python(self.family, addr)?;
-        // Only numeric addresses are cached, because a name has to be resolved each time.
+        // Only numeric addresses are cached. A host name is resolved for each datagram, as its addresses may change.
         if address::is_literal(addr)
             && let Some(inet) = address::from_kernel(&target)
         {
@@ -156,7 +156,8 @@ impl DatagramTransport {
         Ok(target)
     }
 
-    /// Handles a failed send. As in asyncio, the protocol gets an OSError, and any other exception ends the transport.
+    /// Handles a send that has failed. As in asyncio, an OSError is passed to the protocol, and any other exception
+    /// ends the transport.
     fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();

@@ -9,7 +9,7 @@ use uringcore_io::net;
 
 use crate::capi::address;
 
-/// The function of a protocol that gets received bytes.
+/// The function to which a stream passes received bytes, for a protocol of this extension.
 pub type NativeReceive = fn(&Bound<'_, PyAny>, BytesMut) -> PyResult<()>;
 
 /// The function of a server's protocol that decides about a new connection by the address of its client. If the
@@ -33,7 +33,7 @@ pub fn is_admitted(protocol: &Bound<'_, PyAny>, fd: RawFd) -> bool {
     let Ok(native) = protocol.cast::<NativeProtocol>() else {
         return true;
     };
-    // If the socket has no peer address, the client has gone.
+    // A socket without a peer address belongs to a client that has left.
     net::peer_addr(fd).is_ok_and(|peer| {
         let address = address::from_kernel(&peer).map(|inet| inet.ip());
         (native.get().admit)(protocol, address)

@@ -91,8 +91,7 @@ impl StreamTransport {
         Err(PyRuntimeError::new_err(text))
     }
 
-    /// Queues bytes on the stream. If the queue is above its high-water mark then, calls the protocol's
-    /// `pause_writing`.
+    /// Queues bytes on the stream. Calls the protocol's `pause_writing` if the queue is now above its high-water mark.
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
         let outcome = base.get().command(base.py(), |engine| match data {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),

@@ -212,7 +212,7 @@ impl WebTransportClient {
         })
     }
 
-    /// Calls `on_due` and `transmit`, if the last change of the state requires it.
+    /// Calls `on_due` and `transmit` if the last change of the connection's state requires it.
     fn follow_up(&self, py: Python<'_>) -> PyResult<()> {
         let (on_due, transmit) = self.state.with(py, |state| {
             let clone = |call: &Option<Py<PyAny>>| call.as_ref().map(|call| call.clone_ref(py));
@@ -231,7 +231,7 @@ impl WebTransportClient {
         Ok(())
     }
 
-    /// Delivers pending events to their sessions.
+    /// Delivers pending events to the session objects that they belong to.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
         SessionRegistry::deliver(py, || {
             self.state.with(py, |state| {

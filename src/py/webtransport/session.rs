@@ -32,7 +32,7 @@ pub trait SessionConnection: Send + Sync {
     /// Lets the loop send the written data. Called when the program has written all that it has at present.
     fn written(&self, py: Python<'_>);
 
-    /// Delivers pending events to their sessions.
+    /// Delivers pending events to the session objects that they belong to.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
 
     /// Makes another reference to the connection. The owner of each reference passes it to the garbage collector.
@@ -65,7 +65,7 @@ struct SessionState {
     /// Events that came before a receiver was set, such as the failure of a client's request.
     unreported: Vec<EventKind>,
     draft: Option<Draft>,
-    /// The counters, as they were at the end of the session.
+    /// The session's counters, copied when the session ended.
     stats: SessionStats,
 }
 
@@ -92,7 +92,7 @@ impl SessionCore {
         draft.map_or("", Draft::name)
     }
 
-    /// Sets the receiver. It gets the earlier events at once.
+    /// Sets the receiver of the session's events, and passes it the events from before.
     fn set_receiver(slf: &Bound<'_, Self>, receiver: Py<PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (old, unreported) = this.state.with(py, |state| {
@@ -130,7 +130,7 @@ impl SessionCore {
             })
     }
 
-    /// Requests that the peer ends the session (WT_DRAIN_SESSION).
+    /// Asks the peer to end the session (WT_DRAIN_SESSION).
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let id = self.session_id;
         self.connection

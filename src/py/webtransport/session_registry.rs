@@ -11,8 +11,8 @@ use super::session::SessionCore;
 #[derive(Default)]
 pub struct SessionRegistry {
     sessions: FxHashMap<u64, Py<SessionCore>>,
-    /// The IDs of sessions that ended before their request was handled, because one packet may request several sessions
-    /// and end them.
+    /// The IDs of sessions that ended before their request was handled. One packet may request several sessions and end
+    /// them.
     gone: FxHashSet<u64>,
 }
 
@@ -21,12 +21,13 @@ impl SessionRegistry {
         self.sessions.insert(session_id, session);
     }
 
-    /// True if a requested session has ended already. Forgets the ID.
+    /// True if the session ended before its request was handled. The call removes the session's ID from the list of
+    /// such sessions.
     pub fn take_gone(&mut self, session_id: u64) -> bool {
         self.gone.remove(&session_id)
     }
 
-    /// Finds the session of an event, and removes it if the event is its last one.
+    /// Finds the session object of an event. If the event is the last one of its session, the session is removed.
     pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
         let session_id = event.session_id;
         match event.what {
@@ -47,8 +48,8 @@ impl SessionRegistry {
         }
     }
 
-    /// Delivers events to their sessions until `next` returns none. An exception for one session does not keep others
-    /// from their events.
+    /// Delivers events to their sessions until `next` returns none. If a callback of one session raises, the other
+    /// sessions still get their events.
     pub fn deliver(
         py: Python<'_>,
         next: impl Fn() -> Option<(Option<Py<SessionCore>>, EventKind)>,
@@ -62,7 +63,7 @@ impl SessionRegistry {
         outcome
     }
 
-    /// The open sessions of a connection that is about to end, with their counters.
+    /// Returns the open sessions of a connection that is about to end, with their counters.
     pub fn last_stats(&self, py: Python<'_>, handle: &SessionCommands<'_>) -> LastStats {
         let stats = |(id, session): (&u64, &Py<SessionCore>)| {
             Some((session.clone_ref(py), handle.stats(*id)?))
@@ -80,7 +81,7 @@ impl SessionRegistry {
     }
 }
 
-/// Counters that [`keep`](Self::keep) stores in their sessions.
+/// The counters that [`keep`](Self::keep) stores in the session objects.
 #[derive(Default)]
 pub struct LastStats(Vec<(Py<SessionCore>, SessionStats)>);
 

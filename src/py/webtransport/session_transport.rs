@@ -12,7 +12,7 @@ use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamErro
 use super::session::SessionConnection;
 use crate::streams::transport_access::TransportAccess;
 
-/// A session, while its connection is borrowed.
+/// A WebTransport session as a transport of streams, while its connection is borrowed.
 struct SessionTransport<'a> {
     handle: SessionCommands<'a>,
     quic: &'a mut quic::Connection,
@@ -90,7 +90,7 @@ impl StreamTransport for SessionTransport<'_> {
     }
 }
 
-/// Access to a session through its connection.
+/// Reaches a session's transport through the connection of the session.
 pub struct SessionTransportAccess {
     pub connection: Box<dyn SessionConnection>,
     pub session_id: u64,

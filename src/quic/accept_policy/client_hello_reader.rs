@@ -1,7 +1,7 @@
 //! The ClientHello in a client's first datagrams, for an application that reads it before it accepts the connection,
 //! such as a proxy.
 //!
-//! Not here: the fields of a ClientHello. The application gets its bytes.
+//! The application gets the ClientHello as bytes. Not here: parsing its fields.
 
 use super::first_packets::{self, FirstPackets};
 

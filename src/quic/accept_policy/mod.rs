@@ -57,7 +57,8 @@ pub(super) struct Applicant {
     pub room: Room,
 }
 
-/// The parts of the process's memory budget, each true if it has room for another connection.
+/// The memory budget of the process, reduced to answers: each field is true if that part of the budget has room for
+/// another connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub in_all: bool,
@@ -212,7 +213,7 @@ impl AcceptPolicy {
         }
     }
 
-    /// Counts one handshake less, after it has completed or failed.
+    /// Counts that one handshake less is in progress, because it has completed or failed.
     pub fn handshake_ended(&mut self) {
         self.handshakes -= 1;
     }
@@ -233,7 +234,7 @@ impl AcceptPolicy {
         new
     }
 
-    /// Counts an accepted connection as closed. Its state is kept until it is [forgotten](Self::forgotten).
+    /// Counts an accepted connection as closed. Its entry stays until [`forgotten`](Self::forgotten) removes it.
     pub fn closed(&mut self, block: AddressBlock) {
         if let Some(count) = self.blocks.get_mut(&block) {
             count.open -= 1;
@@ -266,7 +267,8 @@ impl AcceptPolicy {
 
 /// An address may have twice as many connections, open and closed ones together, as open ones.
 const WITH_LINGERING: usize = 2;
-/// Above a half of its limit, an address's further clients must prove that address.
+/// When an address has a half of the connections that it may have, further clients from it must prove by a Retry that
+/// the address is theirs.
 const PROVED_FROM: usize = 2;
 const BLOCKS_KEPT: usize = 128;
 

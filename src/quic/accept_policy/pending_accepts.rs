@@ -83,8 +83,8 @@ impl PendingAccepts {
         self.deadlines.next()
     }
 
-    /// Removes the earliest deadline that is due. Returns its connection's number, and true if the client has shown an
-    /// address token. The connection still waits, without a deadline.
+    /// Removes the earliest deadline that has passed. Returns the number of its connection, and true if the client has
+    /// shown an address token. The connection still waits, but has no deadline any more.
     pub fn next_overdue(&mut self, now: Instant) -> Option<(u64, bool)> {
         let number = self.deadlines.pop_due(now)?;
         let pending = self.waiting.get_mut(&number)?;
@@ -105,7 +105,7 @@ impl PendingAccepts {
         self.waiting.len() < PENDING_ACCEPTS_MAX && self.has_hello_room(address.into(), 0)
     }
 
-    /// True if there is room for the longest ClientHello. `kept` bytes of it are counted already.
+    /// True if the longest ClientHello fits into the memory bound. `kept` bytes of the ClientHello are counted already.
     fn has_hello_room(&self, address: AddressBlock, kept: usize) -> bool {
         let of_address = self.bytes_by_address.get(&address).copied().unwrap_or(0);
         self.bytes - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ALL_MAX
@@ -118,7 +118,7 @@ impl PendingAccepts {
         pending.is_some_and(|pending| pending.incoming.remote_address() == remote)
     }
 
-    /// Adds a datagram to a waiting connection. `None` if there is no room for its ClientHello.
+    /// Adds a datagram to the waiting connection `number`. `None` if its ClientHello would exceed the memory bound.
     pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&PendingAccept> {
         let pending = self.waiting.get(&number)?;
         let (address, before) = (pending.address(), pending.packets.kept_bytes());

@@ -153,7 +153,8 @@ impl Connection {
         let mtu = u64::from(self.quinn.current_mtu());
         let of_room = room.current.map_or(segments, |room| (room / mtu) as usize);
         if self.addresses.validated().is_none() {
-            // A packet with a long header contains its own length, so it cannot be shortened.
+            // A packet with a long header contains its own length, so it cannot be shortened to the bytes that may be
+            // sent.
             let may_send = room.current != Some(0) && !self.addresses.holds();
             return may_send.then_some(of_room.clamp(1, segments));
         }

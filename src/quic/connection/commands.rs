@@ -22,7 +22,7 @@ impl Connection {
         }
     }
 
-    /// Ends [`hold`](Self::hold), so that packets are sent.
+    /// Sends the packets that [`hold`](Self::hold) has kept back.
     pub fn release(&mut self) {
         self.lifecycle.release();
     }
@@ -123,7 +123,7 @@ impl Connection {
         received
     }
 
-    /// Opens the next stream of ours and returns its ID. `None` if the connection is closed or the peer's limit is
+    /// Opens the next stream of this side and returns its ID. `None` if the connection is closed or the peer's limit is
     /// reached; then `StreamsAvailable` follows. The peer sees the stream when its first data arrives.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
         if self.lifecycle.is_closed() {
@@ -237,7 +237,7 @@ impl Connection {
             self.quinn.close(now, code, wire_reason.into());
             self.repeat_close();
         }
-        // The application has closed the connection, so it gets no more data.
+        // The application has closed the connection, so it gets no more data. Unread data is dropped.
         self.events.drop_unread();
         self.closed(Event::Closed {
             error_code: code.into_inner(),

@@ -60,7 +60,7 @@ mod tests {
         let mut observer = ConnectionIdObserver::new(b"first".to_vec());
         assert!(!observer.issued(b"first"), "the ID is already in use");
         assert!(observer.issued(b"second") && observer.issued(b"third"));
-        // RETIRE_CONNECTION_ID with sequence number 1, which is the second ID, twice.
+        // Two frames RETIRE_CONNECTION_ID with sequence number 1, which is that of the second ID.
         observer.opened(&[0x19, 1, 0x19, 1]);
         let id = b"second".to_vec();
         assert_eq!(observer.take_events(), [Event::ConnectionIdRetired { id }]);

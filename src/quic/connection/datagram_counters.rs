@@ -8,7 +8,8 @@ use crate::EcnCounters;
 #[derive(Debug, Default)]
 pub(super) struct DatagramCounters {
     ecn: EcnCounters,
-    /// The number of pieces that were passed to quinn-proto after the first piece of their datagram.
+    /// Received datagrams may be split into pieces for quinn-proto. This is the number of pieces after the first one of
+    /// their datagram.
     later_pieces: u64,
 }
 
@@ -26,7 +27,7 @@ impl DatagramCounters {
         self.ecn.sent(transmit);
     }
 
-    /// Counts a piece that follows the first piece of its datagram.
+    /// Counts a piece of a split datagram, unless it is the datagram's first piece.
     pub fn count_piece(&mut self) {
         self.later_pieces += 1;
     }

@@ -30,11 +30,11 @@ pub(crate) struct DatagramSender {
     probe: Probe,
     /// Datagrams that were passed on as 0-RTT data, the oldest first. At most a congestion window and a batch.
     early: Vec<Bytes>,
-    /// The value of quinn-proto's counter of sent DATAGRAM frames before the first datagram of `early`.
+    /// quinn-proto's counter of sent DATAGRAM frames, as it was before the first datagram in `early` was passed on.
     early_from: u64,
     /// True after the server has sent a Retry. Datagrams that were sent before it are queued again.
     retried: bool,
-    /// The values of quinn-proto's counters at the last look.
+    /// quinn-proto's counters of sent STREAM frames and of lost packets, as they were when `probed` last read them.
     stream_frames_sent: u64,
     packets_lost: u64,
 }
@@ -100,7 +100,7 @@ impl DatagramSender {
         self.queue.bytes() <= self.queue.bytes_max() / 4
     }
 
-    /// True if a datagram is queued, here or in quinn-proto.
+    /// True if a datagram waits to be sent, in this queue or in quinn-proto's.
     pub fn is_waiting(&self, conn: &mut quinn::Connection) -> bool {
         !self.queue.is_empty() || buffered_bytes(conn) > 0
     }
@@ -160,7 +160,8 @@ impl DatagramSender {
         }
     }
 
-    /// Queues the datagrams again that quinn-proto has sent. The others are still in its buffer and will be sent.
+    /// Called when the server rejects 0-RTT data. Queues the datagrams again that quinn-proto has sent. Those that it
+    /// has not sent are still in its buffer and will be sent.
     fn queue_sent_again(&mut self, conn: &quinn::Connection) {
         let all = rejected_early_data::datagrams_sent(conn);
         let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);

@@ -21,7 +21,8 @@ pub(super) enum Pending {
     Ready(Event),
     /// A stream with unread data. The data is read as late as possible, so that one event has as much as possible.
     Readable(u64),
-    /// Received DATAGRAM frames. `early` is true if the first of them arrived before the handshake was complete.
+    /// Received DATAGRAM frames wait to be read. `early` is true if the first of them arrived before the handshake was
+    /// complete.
     Datagrams {
         early: bool,
     },
@@ -29,7 +30,7 @@ pub(super) enum Pending {
     Batch,
 }
 
-/// The state of `BatchHandled` events: enabled or not, and due or not.
+/// The state of `BatchHandled` events: disabled, or enabled with or without an entry in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Batches {
     Unreported,
@@ -87,7 +88,8 @@ impl EventQueue {
         self.queue.push_front(Pending::Datagrams { early });
     }
 
-    /// The next entry. The end of a batch comes after all others, and nothing comes after the end of the connection.
+    /// Removes and returns the next entry. The entry for the end of a batch is returned after all others, and not at
+    /// all if the connection is closed.
     pub fn pop(&mut self, is_closed: bool) -> Option<Pending> {
         loop {
             let next = self.queue.pop_front()?;
@@ -151,7 +153,7 @@ impl EventQueue {
         std::mem::take(&mut self.is_full)
     }
 
-    /// Frees unused capacity.
+    /// Frees the queue's unused capacity.
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();
     }

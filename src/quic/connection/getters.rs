@@ -48,7 +48,8 @@ impl Connection {
         self.streams.is_sending(stream_id)
     }
 
-    /// True if the stream can be read: its end was not read yet, and it was not stopped.
+    /// True if the application can still read from the stream: it has not read the stream's end and has not sent
+    /// STOP_SENDING.
     pub fn is_receiving(&self, stream_id: u64) -> bool {
         self.streams.is_receiving(stream_id)
     }
@@ -94,7 +95,7 @@ impl Connection {
         self.is_handshaking() && !self.is_client() && self.quinn.has_0rtt()
     }
 
-    /// True if the connection was closed by either side. The `Closed` event may still be queued.
+    /// True if this side or the peer has closed the connection. The `Closed` event may still be queued.
     pub fn is_closed(&self) -> bool {
         self.lifecycle.is_closed()
     }

@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct KeyUpdates {
     hook: Arc<PacketHook>,
     packets_max: Option<u64>,
-    /// The number of updates, and of packets, at the last update.
+    /// The number of updates, and the number of packets at that time, when an update last happened.
     updates: u64,
     packets: u64,
     /// True if the application has requested an update that has not begun.
@@ -45,7 +45,7 @@ impl KeyUpdates {
         }
     }
 
-    /// The number of key updates, by either side.
+    /// The number of key updates so far, including those that the peer has begun.
     pub fn updates(&self) -> u64 {
         self.hook.key_updates()
     }

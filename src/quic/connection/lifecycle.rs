@@ -59,7 +59,7 @@ impl Lifecycle {
         self.phase = Phase::Established;
     }
 
-    /// Called when either side has closed the connection.
+    /// Called when this side or the peer has closed the connection.
     pub fn close(&mut self) {
         self.phase = Phase::Closed;
     }
@@ -74,7 +74,8 @@ impl Lifecycle {
         self.is_held |= self.is_handshaking() && sent == 0;
     }
 
-    /// Ends [`hold`](Self::hold). A connection that was closed while it was held never sends anything.
+    /// Sends the packets that [`hold`](Self::hold) has kept back. If the connection was closed in the meantime, it
+    /// never sends anything.
     pub fn release(&mut self) {
         self.is_held &= self.is_closed();
     }
@@ -89,7 +90,8 @@ impl Lifecycle {
         self.is_held && self.is_closed()
     }
 
-    /// True if the peer may still need this side's CONNECTION_CLOSE: it has not sent one in return.
+    /// True if this side may have to send its CONNECTION_CLOSE again, because the peer has not answered with one (RFC
+    /// 9000 section 10.2).
     pub fn awaits_peer(&self, has_peer_closed: bool) -> bool {
         !self.is_closed() || (self.repeats_close && !has_peer_closed)
     }

@@ -16,7 +16,8 @@ pub(crate) struct PeerAccount {
     streams: PeersLimits,
     /// Counts bytes that the application stores for this connection.
     queued: Arc<Queued>,
-    /// This connection's entry in the account of its client's address. `None` on a client, and until charging starts.
+    /// The bytes that this connection has charged to the account of its client's address. `None` on a client, and
+    /// before the first charge.
     holding: Option<Holding>,
     /// How many streams of the connection were shed.
     sheds: u32,
@@ -27,7 +28,8 @@ pub(crate) struct PeerAccount {
 pub(crate) struct Update {
     /// The bytes that are charged for the connection.
     pub held: usize,
-    /// True if the peer's credit was cut, because its address holds more than its share.
+    /// True if the peer's credit for stream data was reduced, because the peer's address holds more than its share of
+    /// memory.
     pub is_cut: bool,
     /// True if the peer's limits have changed, so that a packet must announce them.
     pub has_changed: bool,
@@ -68,7 +70,7 @@ impl PeerAccount {
         self.holding.as_mut()
     }
 
-    /// Charges `held`, the bytes that are held now.
+    /// Charges the peer's address with `held`, the bytes that this connection holds at present.
     #[inline]
     pub(super) fn charge(&mut self, held: usize) {
         if let Some(holding) = &mut self.holding {
@@ -141,7 +143,8 @@ impl PeerAccount {
         changes
     }
 
-    /// True if the peer's address holds more than its share, or if credit that was withheld then has not come back yet.
+    /// True if the peer gets no credit at present: its address holds more than its share of memory, or did so and the
+    /// credit is not restored yet.
     fn is_withheld(&self) -> bool {
         self.is_over_share() || self.credit.is_withheld()
     }
@@ -213,7 +216,7 @@ impl PeerAccount {
         self.streams.allow(conn, dir, count);
     }
 
-    /// Called when the peer has opened streams, so that its limit may have to rise.
+    /// Called when the peer has opened streams. Raises the limit of streams if the peer has used enough of it.
     pub(super) fn streams_opened(&mut self, conn: &mut quinn::Connection, dir: Dir) {
         self.streams.opened(conn, dir);
     }

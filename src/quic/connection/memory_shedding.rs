@@ -1,8 +1,8 @@
 //! The memory that a connection holds for its peer: its sum, its release at the end, and shedding (ending streams to
 //! free memory).
 //!
-//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory_shedding`), and the memory of
-//! streams (`streams::unread_data`).
+//! Not here: charging the memory and reducing the peer's credit (`memory_account`), the choice of connections to shed
+//! (`endpoint::memory_shedding`), and counting streams' unread data (`streams::unread_data`).
 
 use std::{sync::Arc, time::Instant};
 
@@ -41,13 +41,14 @@ impl Connection {
         &mut self.account
     }
 
-    /// Charges the bytes that are held now.
+    /// Charges the peer's address with the bytes that this connection holds at present.
     pub(super) fn charge(&mut self) {
         let held = self.held_bytes();
         self.account.charge(held);
     }
 
-    /// Charges the bytes that are held now, and adjusts the peer's credit to its account.
+    /// Charges the peer's address with the bytes that this connection holds at present, and adjusts the peer's credit
+    /// for stream data.
     pub(crate) fn update_account(&mut self) -> Option<Update> {
         if !self.account.is_open() {
             return None;
@@ -86,8 +87,8 @@ impl Connection {
 
     pub(super) fn take_over_arrivals(&mut self) {
         let streams = &mut self.streams;
-        // In the loop iteration of a CONNECTION_CLOSE, frames after it may have been recorded, too. quinn-proto ignores
-        // those.
+        // A CONNECTION_CLOSE has arrived. The packet observer may also have recorded frames behind it, which
+        // quinn-proto ignores.
         let is_closed = self.lifecycle.is_closed();
         self.observer.received_offsets().take_each(|arrived| {
             if !is_closed {
@@ -97,7 +98,8 @@ impl Connection {
         self.account.released(self.streams.take_released());
     }
 
-    /// Takes unused credit back from a peer that is quiet. Returns the time of the next attempt, if there must be one.
+    /// Takes unused credit for stream data back from a peer that sends nothing. Returns the time of the next attempt,
+    /// if one is needed.
     pub(crate) fn take_back_credit(&mut self, now: Instant) -> Option<Instant> {
         let received = self.streams.received_bytes();
         self.account

@@ -78,7 +78,7 @@ impl Connection {
             if !self.is_client() && remote != old {
                 self.path.probed_from(remote, local);
             } else if self.path.proved(local) && !self.lifecycle.is_closed() {
-                // A closed connection still receives packets, but emits no more events.
+                // A connection that is closed still receives packets, but the application gets no more events of it.
                 self.log_migration("migration_complete");
                 self.events
                     .push(Event::MigrationFinished { succeeded: true });
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Called before another piece of the last datagram is received.
+    /// Called before quinn-proto gets another piece of the datagram that was received last.
     pub(crate) fn count_piece(&mut self) {
         self.counters.count_piece();
     }
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Logs the end of a received datagram.
+    /// Logs that a received datagram has been handled, and why it was dropped if its address is unknown.
     fn log_received(&self, is_stranger: bool) {
         let reason = is_stranger.then(|| match self.is_client() {
             true => "unknown_server_address",
@@ -305,7 +305,7 @@ impl Connection {
     pub(crate) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
         self.observer.probe().want(probe);
         self.quinn.ping();
-        // quinn-proto's own packet is not sent.
+        // quinn-proto makes a packet here, which is discarded. The probe is sent in its place.
         let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
         self.observer.probe().take()
     }

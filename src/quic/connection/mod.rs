@@ -87,7 +87,7 @@ use preferred_address::PreferredPath;
 use qlog_connection_events::PacketLog;
 use tickets_and_tokens::TicketsAndTokens;
 
-/// A connection of an [`Endpoint`](super::Endpoint). The endpoint returns it for its key.
+/// A connection of an [`Endpoint`](super::Endpoint), which returns a reference to it for the connection's key.
 pub struct Connection {
     /// A number that the application may set for itself. This crate does not use it.
     pub user: u64,
@@ -191,7 +191,8 @@ impl Connection {
         &mut self.quinn
     }
 
-    /// True if the peer may still need this side's CONNECTION_CLOSE: it has not sent one in return.
+    /// True if this side may have to send its CONNECTION_CLOSE again, because the peer has not answered with one (RFC
+    /// 9000 section 10.2).
     pub(super) fn awaits_peer(&self) -> bool {
         self.lifecycle.awaits_peer(self.observer.peer_has_closed())
     }

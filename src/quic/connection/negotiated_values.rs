@@ -86,7 +86,7 @@ impl Negotiated {
         &self.versions
     }
 
-    /// The connection IDs of both sides' first packets.
+    /// The connection IDs in the first packets of this side and of the peer.
     pub fn ids(&self) -> &ConnectionIds {
         &self.ids
     }

@@ -52,7 +52,7 @@ impl ConnectionObserver {
         }
     }
 
-    /// Observes a new quinn-proto connection that replaces the first one.
+    /// Starts again with a new quinn-proto connection, which replaces the first one.
     pub fn begin_again(&mut self, hook: Arc<PacketHook>) {
         *self = Self {
             early_pings: std::mem::take(&mut self.early_pings),
@@ -87,7 +87,8 @@ impl ConnectionObserver {
 
     /// The results since the last call. `None` if nothing was observed.
     pub fn poll(&mut self) -> Option<Observed> {
-        // Most calls find no results. A plain load does not claim the cache line, as a swap would.
+        // Most calls find no results. A plain load leaves the cache line shared, while a swap would claim it for this
+        // processor core.
         let has_results = &self.inner.has_results;
         if !has_results.load(Ordering::Relaxed) || !has_results.swap(false, Ordering::Relaxed) {
             return None;
@@ -108,13 +109,14 @@ impl ConnectionObserver {
         Some(observed)
     }
 
-    /// Observes which connection IDs this side issues, besides `first`, and which of them the peer retires.
+    /// Observes the connection IDs that this side issues after `first`, and those that the peer retires.
     pub fn expect_ids(&mut self, first: Vec<u8>) {
         self.inner.state().ids = Some(ConnectionIdObserver::new(first));
         self.hook.set_open(true);
     }
 
-    /// Records a generated connection ID of this side. Returns true if it must be reported.
+    /// Records a connection ID that this side has generated. Returns true if the application must get an event for the
+    /// ID.
     pub fn issued(&self, id: &[u8]) -> bool {
         let mut state = self.inner.state();
         state.ids.as_mut().is_some_and(|ids| ids.issued(id))
@@ -160,7 +162,7 @@ impl ConnectionObserver {
         self.hook.received_offsets()
     }
 
-    /// Observes the peer's MAX_DATA frames. `bytes` is the limit for now; quinn-proto assumes a higher one.
+    /// Observes the peer's MAX_DATA frames. `bytes` is the peer's present limit; quinn-proto assumes a higher one.
     pub fn expect_max_data(&mut self, bytes: u64) {
         self.inner.state().max_data = Some(bytes);
         self.hook.set_open(true);

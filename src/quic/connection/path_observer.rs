@@ -164,7 +164,7 @@ mod tests {
             assert!(seal(&mut observer, limit, number, &with_data) <= 60);
             assert!(observer.take_sealed().is_partial);
         }
-        // As many partial packets are remembered as possible, so this packet is not shortened.
+        // The list of partial packets is full, so this packet is sent whole.
         assert_eq!(seal(&mut observer, limit, number + 1, &with_data), 1_200);
         assert_eq!(observer.take_sealed().cut, 0);
         for (frame, most) in [(&response, 80), (&challenge, 60)] {

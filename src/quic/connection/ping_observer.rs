@@ -15,7 +15,7 @@ pub(super) struct PingObserver {
     results: PingResults,
 }
 
-/// The results since they were last taken.
+/// The results of pings that were not taken yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PingResults {
     /// Identifiers of the application's pings that were acknowledged.
@@ -35,7 +35,7 @@ struct Ping {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
-    /// A ping of the application, with its identifier.
+    /// A ping that the application has requested, with the application's identifier.
     Host(u64),
     /// A ping that proves that the peer has the keys after this many updates.
     Keys(u64),

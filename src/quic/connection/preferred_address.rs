@@ -29,7 +29,7 @@ struct Probing {
     challenge: [u8; 8],
     challenges_sent: u32,
     stage: Stage,
-    /// The time at which the stage ends.
+    /// The time at which the present stage ends.
     until: Instant,
 }
 
@@ -37,7 +37,7 @@ struct Probing {
 enum Stage {
     /// A challenge waits until quinn-proto has nothing else to send.
     Due,
-    /// A challenge waits, and stream data is held back until it has left.
+    /// A challenge waits for a packet. Stream data is held back until the challenge was sent.
     Pressing,
     /// A challenge was sent, and its answer has not arrived.
     Sent,
@@ -57,7 +57,7 @@ impl PreferredPath {
         self.offer = offer.filter(|_| self.is_allowed);
     }
 
-    /// Takes the offered address. `None` at the second call.
+    /// Returns the address that the server has offered. `None` from the second call on.
     pub fn take_offer(&mut self) -> Option<PreferredAddress> {
         self.offer.take()
     }
@@ -106,13 +106,13 @@ impl PreferredPath {
         false
     }
 
-    /// True if stream data is held back until a challenge has left.
+    /// True if stream data must be held back until a challenge was sent.
     pub fn holds_streams(&self) -> bool {
         let probing = self.probing.as_ref();
         probing.is_some_and(|probing| probing.stage == Stage::Pressing)
     }
 
-    /// The packet with the next challenge. `None` if no challenge is due.
+    /// Returns the packet with the next challenge. `None` if it is not time for one.
     pub fn due(&self) -> Option<Probe> {
         let probing = self.probing.as_ref();
         let probing = probing.filter(|probing| probing.stage != Stage::Sent)?;
@@ -125,7 +125,7 @@ impl PreferredPath {
         })
     }
 
-    /// Called when a challenge is about to leave. Returns its destination.
+    /// Called when a packet for a challenge is about to be sent. Returns the address to which the challenge goes.
     pub fn sent(&mut self, now: Instant, rtt: Duration) -> Option<SocketAddr> {
         let probing = self.probing.as_mut()?;
         let pause = (rtt * 3).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -139,13 +139,15 @@ impl PreferredPath {
 const PATH_CHALLENGE: u8 = 0x1a;
 /// The size of a challenge's datagram, which every path must carry (RFC 9000 section 8.2.1).
 const PROBE_LENGTH: usize = 1_200;
-/// Three challenges are sent. The pause after each is twice the one before, so all three last seven first pauses.
+/// The number of challenges. The pause after each challenge is twice the pause before it, so all three together last
+/// seven times the first pause.
 const CHALLENGES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a challenge waits for a moment in which quinn-proto has nothing else to send.
 const DUE_MAX: Duration = Duration::from_millis(300);
-/// How long stream data is held back after that. Data that quinn-proto has taken is still sent.
+/// The time after [`DUE_MAX`] for which stream data is held back, so that the challenge can be sent. Data that
+/// quinn-proto has taken is still sent.
 const PRESSING_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

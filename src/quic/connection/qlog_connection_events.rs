@@ -56,8 +56,8 @@ impl PacketLog {
         }
     }
 
-    /// Announces a datagram of `length` bytes that is about to be handled. `None` if it is another piece of the last
-    /// one.
+    /// Called before a received datagram of `length` bytes is handled. `length` is `None` for another piece of the last
+    /// datagram.
     pub fn arrival(&self, now: Instant, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if let Some(log) = &self.0 {
             log.set_time(now);
@@ -65,7 +65,7 @@ impl PacketLog {
         }
     }
 
-    /// Ends the announced datagram. `dropped` is the reason for which quinn-proto has dropped it, if it has.
+    /// Called when the datagram was handled. `dropped` is the reason for which quinn-proto has dropped it, if it has.
     pub(super) fn received(&self, conn: &quinn::Connection, dropped: Option<&'static str>) {
         if let Some(log) = &self.0 {
             log.received_all(dropped);

@@ -12,8 +12,8 @@ use super::{Connection, path_observer::EXPANDED, qlog_connection_events::Before}
 use crate::Event;
 
 impl Connection {
-    /// Passes everything to quinn-proto that may be sent. A batch has up to `batch_size` bytes. With `is_pumped` nothing
-    /// has changed since the last [`pump`](Self::pump), which is then not called again.
+    /// Passes everything to quinn-proto that may be sent. A batch has up to `batch_size` bytes. With `is_pumped`,
+    /// nothing has changed since the last call of [`pump`](Self::pump), so it is not called again.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize, is_pumped: bool) {
         if !is_pumped {
             self.pump();

@@ -67,9 +67,11 @@ impl Endpoint {
         self.stats.incoming_retried += 1;
         match self.quinn.retry(incoming, &mut self.scratch) {
             Ok(transmit) => {
-                // The client answers the Retry with this connection ID, so its connection gets the same one.
+                // The client's next packet is addressed to the connection ID in the Retry, so the connection that it
+                // begins gets that ID.
                 self.next_id.use_application_id();
-                // No packet key has sealed this packet, so its type bits are still those of version 1.
+                // A Retry packet is not sealed by a packet key, which would write the type bits of the connection's
+                // version. So they are written here.
                 version_2_packets::show_type(&mut self.scratch);
                 self.respond(transmit);
             }

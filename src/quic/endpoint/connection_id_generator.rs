@@ -34,7 +34,8 @@ struct Flags {
     is_applications: AtomicBool,
     /// The last byte of the next IDs, or [`NO_MARK`].
     mark: AtomicU16,
-    /// The IDs that were generated since the last `take_generated`. `None` if they are not recorded.
+    /// The connection IDs that were generated since the last [`take_generated`](Self::take_generated). `None` if they
+    /// are not recorded.
     made: Option<Mutex<Vec<ConnectionId>>>,
 }
 
@@ -58,7 +59,7 @@ impl NextId {
         }))
     }
 
-    /// The IDs that were generated since the last call, in their order.
+    /// The connection IDs that were generated since the last call, oldest first.
     pub fn take_generated(&self) -> Vec<ConnectionId> {
         let made = self.0.made.as_ref();
         let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
@@ -73,14 +74,16 @@ impl NextId {
         }
     }
 
-    /// If true, the next IDs belong to the next worker: the kernel steers a client that gets one to that worker.
+    /// If true, the next connection IDs contain the place of the next worker, so that the kernel steers packets with
+    /// them to that worker.
     pub fn use_next_worker(&self, is_next_workers: bool) {
         self.0
             .is_next_workers
             .store(is_next_workers, Ordering::Relaxed);
     }
 
-    /// Sets the mark, the last byte, of the next IDs. `None`: the last byte is random.
+    /// Sets the last byte of the next connection IDs to `mark`, or to a random byte if `mark` is `None`. The mark
+    /// selects a stateless reset key.
     pub fn set_mark(&self, mark: Option<u8>) {
         let mark = mark.map_or(NO_MARK, u16::from);
         self.0.mark.store(mark, Ordering::Relaxed);
@@ -114,14 +117,14 @@ impl EndpointConnectionIds {
         }
     }
 
-    /// Makes `first` the next ID. `None`: it is random.
+    /// Makes `first` the next connection ID. With `None` that ID is random, too.
     pub fn with_first_id(mut self, first: Option<&[u8]>) -> Self {
         self.first = first.map(ConnectionId::new);
         self.next.use_application_id();
         self
     }
 
-    /// This worker also accepts packets whose IDs belong to `places` without a worker.
+    /// Sets the places without a worker. This worker also accepts packets whose connection IDs belong to them.
     pub fn answering_for(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
         self.empty_places = places;
         self

@@ -103,7 +103,7 @@ impl Endpoint {
         self.reconcile(index);
     }
 
-    /// Removes a connection from quinn-proto at once. The application can still poll its events.
+    /// Removes a connection from quinn-proto's tables. The application can still poll the connection's events.
     pub(super) fn forget_state(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         if !std::mem::replace(&mut entry.drained, true) {
@@ -133,8 +133,9 @@ impl Endpoint {
         }
     }
 
-    /// Shrinks the tables after a peak: when a quarter of the connections is left, then at each half. Of the last few
-    /// connections each removal shrinks the tables, because one connection may occupy their end.
+    /// Shrinks the tables after a peak: at first when a quarter of the connections is left, then each time their number
+    /// halves. When only a few are left, each removal shrinks the tables, because a single connection may occupy the
+    /// last slot.
     fn shrink(&mut self) {
         let left = self.connections.len();
         if left > self.shrink_at || self.connections.capacity() <= CAPACITY_KEPT {
@@ -207,7 +208,7 @@ mod tests {
         assert!(!keys.contains(&ConnectionKey::NONE));
         for key in &keys {
             assert!(endpoint.connection(*key).is_some());
-            // The key has the same slot and another generation.
+            // A key with the slot of an existing connection, but another generation.
             let older = ConnectionKey::from_u64(key.as_u64() ^ 1 << 63);
             assert!(endpoint.connection(older).is_none() && endpoint.peek(older).is_none());
         }

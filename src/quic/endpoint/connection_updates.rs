@@ -22,7 +22,8 @@ impl Endpoint {
         let entry = &mut self.connections[index];
         if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
             entry.connection.rest();
-            // The call is repeated when the reservation of the connection's credit ends.
+            // Memory stays reserved for credit that was announced. When that reservation ends, this method has to be
+            // called again.
             let again = entry.connection.take_back_credit(now);
             entry.quiet_since = again.and_then(|at| at.checked_sub(QUIET));
         }

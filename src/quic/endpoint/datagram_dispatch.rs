@@ -78,8 +78,8 @@ impl Endpoint {
         }
     }
 
-    /// Passes a part of a datagram to quinn-proto. Returns false if quinn-proto has ignored it. `length` is the length
-    /// of the whole datagram, for its first part only.
+    /// Passes a part of a received datagram to quinn-proto. `length` is the length of the whole datagram, given with
+    /// its first part only. Returns false if quinn-proto has ignored the part.
     fn take_piece(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ impl Endpoint {
             }
             Some(DatagramEvent::Response(transmit)) => {
                 self.log_unassigned(now, packets, "unknown_connection_id");
-                // Of quinn-proto's stateless answers, only a reset has a short header.
+                // quinn-proto has written an answer without a connection. Only a stateless reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
                 // quinn-proto answers a first packet with a reset if the endpoint has no server. Such a reset is
                 // useless, and its connection ID was not checked, so it is dropped.

@@ -11,16 +11,17 @@ use std::{
 
 use quinn_proto::ConnectionId;
 
-/// Two indices from peers to slots in the table of connections. [`HandshakeKeys`] remove an entry from both.
+/// Two maps from the addresses and connection IDs of handshakes to the slots of their connections. [`HandshakeKeys`]
+/// remove a handshake from both maps.
 #[derive(Default)]
 pub(crate) struct Handshakes {
     by_peer: BTreeSet<(IpAddr, u16, usize)>,
-    /// Client connections by their server's address and their own connection ID. Those without an ID are found by
-    /// address, and quinn-proto has only one of them for each address.
+    /// Handshakes of clients, by the server's address and the client's connection ID. A client without a connection ID
+    /// is found by the address; quinn-proto has at most one such client for each address.
     clients: HashMap<(SocketAddr, ConnectionId), usize>,
 }
 
-/// The keys of one handshake in both indices.
+/// The keys of one handshake in the two maps of [`Handshakes`].
 pub(crate) struct HandshakeKeys {
     peer: SocketAddr,
     /// A client's own connection ID. It changes after a Version Negotiation packet, but not after a Retry.

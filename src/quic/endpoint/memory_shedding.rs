@@ -39,11 +39,12 @@ use crate::connection::CONNECTION_BYTES;
 /// The state of an endpoint's shedding between two searches.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
-    /// True if streams were shed, and the application has not released its data of them yet.
+    /// True if streams were shed, and the application has not yet dropped the data of those streams that it stores.
     is_done: bool,
-    /// The bytes that the process held at the last search, if that found nothing to shed. `None` after fewer were held.
+    /// The bytes that the process held when a search last found nothing to shed. `None` if the process has held fewer
+    /// since.
     fruitless_at: Option<usize>,
-    /// True if other endpoints must be asked to shed, because they have the connections that hold most.
+    /// True if the connections that hold most belong to other endpoints, which must therefore be asked to shed.
     asks_others: bool,
     /// The bytes that the process held when other endpoints were last asked. `None` when it is within its budget.
     asked_at: Option<usize>,
@@ -108,7 +109,7 @@ impl Endpoint {
         self.budget.data() > self.budget.limit() / FEW
     }
 
-    /// True, once, if the other endpoints of the process must be asked to shed.
+    /// True if the other endpoints of the process must be asked to shed. The call clears the request.
     pub fn take_asks_others(&mut self) -> bool {
         std::mem::take(&mut self.shedding.asks_others)
     }
@@ -117,7 +118,8 @@ impl Endpoint {
         if self.shedding.is_done || !self.budget.is_exceeded() {
             return false;
         }
-        // A search that found nothing is repeated when considerably more is held.
+        // After a search that found nothing to shed, another search begins only when the process holds considerably
+        // more.
         self.has_grown_since(self.shedding.fruitless_at)
     }
 
@@ -163,9 +165,9 @@ impl Endpoint {
         }
     }
 
-    /// Removes closed connections, unless the application has not polled their end or a packet of theirs must still be
-    /// sent. quinn-proto keeps closed connections for three probe time-outs, only to answer late packets without a
-    /// stateless reset (RFC 9000 section 10.2).
+    /// Removes closed connections, except those whose end the application has not polled, and those that must still
+    /// send a packet. quinn-proto keeps a closed connection for three probe time-outs, only to answer late packets
+    /// without a stateless reset (RFC 9000 section 10.2).
     fn forget_closed(&mut self) {
         let may_go = |entry: &Entry| {
             let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
@@ -231,7 +233,7 @@ impl Endpoint {
         freed
     }
 
-    /// Updates a connection after a part of it was shed.
+    /// Updates the endpoint after streams of a connection, or the connection itself, were shed.
     fn update_after_shedding(&mut self, index: usize) {
         self.touch(index);
         self.reconcile(index);
@@ -259,7 +261,7 @@ impl Endpoint {
             }
             looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
-            // The application releases its data when it polls the events.
+            // The application drops the data of shed streams when it polls the events.
             if connection.account_mut().count_shed() <= SHEDS_MAX {
                 continue;
             }
@@ -278,11 +280,12 @@ impl Endpoint {
 
 /// At most this many accounts lose streams in one loop iteration.
 const ACCOUNTS_MAX: usize = 8;
-/// A search that found nothing is repeated when the process holds more by this part (1/64) of its budget.
+/// The divisor of the budget for repeated searches. After a search that found nothing to shed, the next search begins
+/// when the process holds more memory by 1/64 of its budget.
 const STEPS: usize = 64;
 /// A connection is closed when its streams were shed this many times before.
 const SHEDS_MAX: u32 = 2;
-/// If less than this part (1/8) of the budget is used, memory that datagrams pin does not matter.
+/// Memory that unread datagrams pin is released only if more than 1/8 of the budget is used.
 const FEW: usize = 8;
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl ConnectionKey {
 /// The result of the callback of [`Endpoint::poll_event_past`].
 #[derive(Debug)]
 pub enum Taking {
-    /// The application leaves the event, and `poll_event_past` returns it.
+    /// The application does not take the event, so `poll_event_past` returns it.
     Left(Event),
     /// The application has stored the event, and has given the connection no commands.
     Kept,
@@ -115,14 +115,14 @@ pub struct Endpoint {
     keeps_to_peer: bool,
     /// The number of the socket on which the current datagram arrived.
     pub(super) arrival: u32,
-    /// The length of the current datagram, until a connection has counted it.
+    /// The length of the received datagram that is being handled. Zero after a connection has counted it.
     arrival_bytes: usize,
     /// Flags for the next connection ID.
     pub(super) next_id: NextId,
     /// The QUIC version of address tokens in the current call of quinn-proto.
     pub(super) tokens: TokenContext,
     pub(super) accept_policy: AcceptPolicy,
-    /// The entries are boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
+    /// Entries are boxed, because an entry has kilobytes and the table shrinks only from its end.
     pub(super) connections: Slab<Box<Entry>>,
     /// When the number of connections falls to this, the tables shrink.
     shrink_at: usize,
@@ -143,11 +143,12 @@ pub struct Endpoint {
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     /// The budget of stateless resets: [`RESETS`].
     pub(super) resets: TokenBucket,
-    /// The secrets for stateless resets. quinn-proto has the present one; former ones are used here.
+    /// The keys of stateless resets: the present one, which quinn-proto has too, and former ones, which only this crate
+    /// uses.
     pub(super) reset_keys: ResetKeys,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
-    /// True after the first connection with a log.
+    /// True after the first connection that writes a qlog.
     pub(super) is_logging: bool,
     budget: Arc<Budget>,
     shedding: Shedding,
@@ -183,7 +184,7 @@ pub(super) struct Entry {
     quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
-    /// True if nothing has happened since the last [`Endpoint::reconcile`].
+    /// True if the connection has not changed since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
     /// True if the application has given commands whose data may not all be sent ([`Endpoint::is_commanded`]).
     is_commanded: bool,
@@ -307,7 +308,7 @@ impl Endpoint {
         let (handle, conn) = self.quinn.connect(now, config, remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
-            // Without an idle time-out, nothing else would end a handshake with a peer that does not answer.
+            // The connection has no idle time-out, so this time limit ends a handshake whose peer does not answer.
             true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
             false => None,
         };
@@ -360,7 +361,8 @@ impl Endpoint {
         }
     }
 
-    /// The time at which [`handle_timeout`](Self::handle_timeout) must be called. It may be too early, never too late.
+    /// The time at which the application must call [`handle_timeout`](Self::handle_timeout). The time may be earlier
+    /// than necessary, and is never too late.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.deadlines
             .next()
@@ -400,13 +402,14 @@ impl Endpoint {
         }
     }
 
-    /// The next event. All events of one connection come before those of the next.
+    /// Removes and returns the next event. All events of one connection come before those of the next connection.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
         self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// The next event that `take` leaves. For each event, `take` gets the connection too, so that a protocol on top of
-    /// QUIC reads its connection without a look-up. Events that `take` keeps are moved once.
+    /// Returns the next event that `take` does not handle itself. `take` gets each event together with its connection,
+    /// so a protocol above QUIC can read from the connection without a look-up. An event that `take` keeps is moved
+    /// only once.
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,
@@ -471,7 +474,7 @@ impl Endpoint {
         false
     }
 
-    /// The slot of the first connection that may have events, after its update.
+    /// Returns the slot of the first connection that may have events. The connection is updated before.
     fn next_eventful(&mut self) -> Option<usize> {
         let index = *self.eventful.front()?;
         if !self.connections[index].is_reconciled {
@@ -493,7 +496,8 @@ impl Endpoint {
         Some(&mut entry.connection)
     }
 
-    /// A connection for reading. Unlike [`connection`](Self::connection), the call does not mark it as changed.
+    /// Returns a connection for reading. Unlike [`connection`](Self::connection), this method does not mark the
+    /// connection as changed.
     pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
         let entry = self.connections.get(key.index())?;
         let found = ConnectionKey::new(key.index(), entry.generation);
@@ -520,7 +524,8 @@ impl Endpoint {
         }
     }
 
-    /// True if there is no connection, not even a closed one that answers late packets, and nothing to send.
+    /// True if the endpoint has nothing to send and no connections, not even closed ones that still answer late
+    /// packets.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty() && self.responses.is_empty() && self.pending_accepts.is_empty()
     }
@@ -534,7 +539,7 @@ impl Endpoint {
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.awaits_peer())
     }
 
-    /// True if a new connection waits for the application's answer, or for the rest of its ClientHello.
+    /// True if a new connection waits for the application's decision, or for the rest of its ClientHello.
     pub fn holds_back(&self) -> bool {
         !self.pending_accepts.is_empty()
     }

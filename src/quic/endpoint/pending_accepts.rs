@@ -49,7 +49,8 @@ impl Endpoint {
         else {
             return;
         };
-        // A datagram without room is dropped. Then the wait for the ClientHello ends by its time-out.
+        // The datagram is dropped, because there is no room for it. If the client does not send the rest of the
+        // ClientHello again, the wait times out.
         let Some(pending) = self.pending_accepts.push(number, &datagram) else {
             return;
         };
@@ -63,7 +64,8 @@ impl Endpoint {
         }
     }
 
-    /// Stores a new connection if the application must look up its session or token. Otherwise returns it.
+    /// Holds a new connection back if the application must look up its session or token first. Otherwise returns the
+    /// connection.
     pub(super) fn hold_for_lookup(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
         let (Some(datagram), Some(server)) = (self.pending_accepts.datagram.take(), &self.server)
         else {
@@ -158,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends waits that have timed out: those for the end of a ClientHello, and those for the application.
+    /// Ends the waits that have timed out: for the rest of a ClientHello, and for the application's look-up.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
         while let Some((number, has_token)) = self.pending_accepts.next_overdue(now) {
             // A token that the application has not checked must not be accepted, so the client gets a Retry.

@@ -95,8 +95,8 @@ impl Endpoint {
     }
 
     /// False if nothing can be left to send after `transmit`, the connection's last batch: it is a single datagram with
-    /// room left, and no DATAGRAM frame waits. True is no promise. The caller asks by
-    /// [`poll_transmit`](Self::poll_transmit) again later in either case.
+    /// room left, and no DATAGRAM frame waits. If it is true, data may or may not be left. In both cases the caller
+    /// later calls [`poll_transmit`](Self::poll_transmit) again.
     pub fn may_send_more(&mut self, key: ConnectionKey, transmit: &Transmit) -> bool {
         let entry = self.connections.get_mut(key.index());
         entry.is_some_and(|entry| {
@@ -105,7 +105,7 @@ impl Endpoint {
         })
     }
 
-    /// True if the application has given a connection commands, and it is not certain that all their data were sent since.
+    /// True if the application has called commands of the connection, and some of their data may not be sent yet.
     pub fn is_commanded(&self, key: ConnectionKey) -> bool {
         let entry = self.connections.get(key.index());
         entry.is_some_and(|entry| {
@@ -129,7 +129,8 @@ impl Endpoint {
         self.tokens.set(connection.version());
         let transmit = connection.poll_transmit(now, segments, buf);
         debug_assert!(transmit.is_some() || buf.is_empty());
-        // Without a packet the congestion window or pacing may hold data back.
+        // If no packet was made, data may still wait for the congestion window or for pacing, so `is_commanded` stays
+        // set.
         let transmit = transmit?;
         entry.is_commanded &= may_have_more(connection, transmit.size, transmit.segment_size)
             || connection.has_queued_data();

@@ -230,7 +230,7 @@ mod tests {
         let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
         let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
         assert!(!endpoint.is_genuine_retry(meta.remote, &retry));
-        // Only the index changes. A search through all connections would still find the handshake.
+        // The test changes only the index. A search through all connections would still find the handshake.
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));

@@ -12,7 +12,7 @@ pub(crate) struct AddressAliases(HashMap<SocketAddr, Alias>);
 
 struct Alias {
     known: SocketAddr,
-    /// The number of connections that use the alias. It is removed with the last of them.
+    /// The number of connections that use the alias, which is removed when no connection uses it any more.
     users: usize,
 }
 
@@ -31,13 +31,13 @@ impl AddressAliases {
         alias.is_none_or(|alias| alias.known == known)
     }
 
-    /// Adds a user of `address`, as an alias of `known`.
+    /// Called when a connection uses `address` as an alias of `known`.
     pub fn enter(&mut self, address: SocketAddr, known: SocketAddr) {
         let alias = self.0.entry(address);
         alias.or_insert(Alias { known, users: 0 }).users += 1;
     }
 
-    /// Removes a user of `address`.
+    /// Called when a connection stops using the alias `address`.
     pub fn leave(&mut self, address: SocketAddr) {
         if let Entry::Occupied(mut alias) = self.0.entry(address) {
             alias.get_mut().users -= 1;

@@ -34,11 +34,11 @@ pub(crate) struct Path {
 #[derive(Debug, Clone, Copy)]
 struct Route {
     local: Local,
-    /// Packets that quinn-proto addresses to the first address are sent to the second.
+    /// Two server addresses. Packets that quinn-proto addresses to the first one are sent to the second one.
     alias: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// A new path that a client uses at its application's request. Nothing has arrived on it yet.
+/// A path to which a client moves at its application's request, until the first packet has arrived on it.
 #[derive(Debug)]
 struct Trial {
     deadline: Instant,

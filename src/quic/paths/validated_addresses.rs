@@ -62,7 +62,7 @@ struct Repeat {
     is_due: bool,
 }
 
-/// The number of bytes that the next datagram may have.
+/// The maximum number of bytes of the next datagram to an address, by the amplification limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The limit for the client's current address. `None`: no limit.
@@ -202,7 +202,8 @@ impl ClientAddresses {
         Some(budget.map_or(0, Budget::room))
     }
 
-    /// Counts a datagram, or a batch, that is about to leave. Returns false if it must not leave.
+    /// Counts a datagram, or a batch, against the amplification limit of its destination before it is sent. Returns
+    /// false if it must not be sent.
     pub fn send(&mut self, transmit: &quinn::Transmit) -> bool {
         let bytes = transmit.size as u64;
         if let Some(limits) = &mut self.limits {
@@ -226,8 +227,8 @@ impl ClientAddresses {
     pub fn challenged(&mut self, to: SocketAddr, data: [u8; 8]) {
         let is_validated = self.validated == Some(to);
         if let Some(limits) = &mut self.limits
-            // If a client returns at once, quinn-proto probes it twice at one address. The first challenge belongs to
-            // the path that it has left, and does not count.
+            // quinn-proto probes a client twice at one address if the client returns there at once. The first challenge
+            // was meant for the path that the client has left, so it does not count.
             && !(limits.probes_old && is_validated)
         {
             limits.challenge = Some(data);
@@ -240,7 +241,7 @@ impl ClientAddresses {
             .is_some_and(|limits| limits.is_validating)
     }
 
-    /// Stores a datagram until the limit allows it.
+    /// Keeps a datagram until the amplification limit of its destination allows it to be sent.
     pub fn hold(&mut self, transmit: quinn::Transmit, data: &[u8]) {
         let data = data.to_vec();
         self.limits().held = Some(Held { transmit, data });
@@ -311,7 +312,7 @@ impl ClientAddresses {
         Some(transmit)
     }
 
-    /// Writes a waiting datagram into `buf` if it may leave now.
+    /// Writes a kept datagram into `buf`, if the amplification limit allows it to be sent now.
     pub fn release(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
         if let Some(transmit) = self.repeated(buf) {
             return Some(transmit);
@@ -424,7 +425,7 @@ mod tests {
         let now = Instant::now();
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 1_200, true);
-        // Two datagrams of one batch cause two migrations, and nothing is sent in between.
+        // Two datagrams of one batch cause two migrations, and this side sends nothing in between.
         addresses.moved(now);
         addresses.received(there, 30, there, false);
         addresses.moved(now);

@@ -15,8 +15,8 @@ impl UnreportedPackets {
         self.0 = packets;
     }
 
-    /// Removes the first packet of this type, because it was reported. Returns its length in bytes, if there is such a
-    /// packet.
+    /// Called when a packet was reported as received. Removes the first packet of this type from the list of unreported
+    /// ones, and returns its length in bytes if there is one.
     pub fn seen(&mut self, packet_type: PacketType) -> Option<usize> {
         let is_it = |arrival: &CoalescedPacket| arrival.packet_type == Some(packet_type);
         let at = self.0.iter().position(is_it)?;

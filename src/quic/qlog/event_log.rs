@@ -12,7 +12,7 @@ use super::json_writer::Object;
 /// A qlog event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The time of the event. `None` if it happened before the first time was set.
+    /// The time of the event. `None` if the event was recorded before the application had passed a time.
     pub at: Option<Instant>,
     /// Category and type, for example `transport:packet_sent`.
     pub name: Cow<'static, str>,
@@ -31,7 +31,7 @@ pub(super) struct EventLog {
     now: Option<Instant>,
     first: Vec<Recorded>,
     newest: VecDeque<Recorded>,
-    /// The bytes of the data of both lists.
+    /// The sum of the bytes of data in `events` and in the list of events without a time.
     bytes: usize,
     dropped: u64,
     sink: Option<Box<dyn Sink>>,

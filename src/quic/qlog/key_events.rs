@@ -57,8 +57,8 @@ pub(super) struct Keys {
 type Event = (&'static str, String);
 
 impl Keys {
-    /// Counts new keys of one direction, and returns the event for them. Keys of a later generation cause no event,
-    /// because they are made before they are used.
+    /// Counts new keys of one direction, and returns the event for them. Keys after the first generation cause no event
+    /// here, because they are made before they are used.
     pub fn made(&mut self, key: KeyName, has_many_initials: bool) -> Option<Event> {
         let count = self.count(key.epoch);
         *count += 1;

@@ -311,8 +311,8 @@ impl Recorder {
         state.datagrams("transport:datagrams_sent", total, size);
     }
 
-    /// Called before a datagram of `length` bytes with these packets is handled. `None`: they belong to the last
-    /// datagram.
+    /// Called before a received datagram of `length` bytes, with these packets, is handled. `length` is `None` if the
+    /// packets belong to the datagram of the last call.
     pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if self.is_over() {
             return;
@@ -386,7 +386,8 @@ impl Recorder {
         for (name, data) in state.recovery.changed(metrics, in_flight) {
             state.event_log.push(name, data);
         }
-        // This runs after each batch and each datagram, so it is the place to notice that a sink has refused an event.
+        // This method runs after each batch and each datagram, so here the log notices soon that a sink has refused an
+        // event.
         self.free_if_over(state);
     }
 
@@ -417,7 +418,7 @@ impl Recorder {
         if let Some((name, data)) = state.keys.dropped(key, self.is_client) {
             state.event_log.push(name, data);
         }
-        // quinn-proto drops a packet number space together with its keys.
+        // When quinn-proto drops keys, it also drops the packet number space that they belong to.
         match key.epoch {
             Epoch::Initial if !state.keys.has(PacketType::Initial) => {
                 state.flight.discard(Space::Initial)
@@ -521,7 +522,7 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     let (frames, left_out) = frames::to_json(packet.payload, exponent);
     data.raw("frames", &frames);
     if left_out > 0 {
-        // A member that the qlog schema does not define, which it allows.
+        // The qlog schema does not define this member, but allows additional ones.
         data.number("bytes_of_frames_left_out", left_out as u64);
     }
     data.raw("header", &packet_header::to_json(packet));
@@ -529,8 +530,8 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     data.finish()
 }
 
-/// `type` and `packet_number` are members where aioquic has them; `packet_header` and `raw` are where qvis expects
-/// them.
+/// aioquic has `type` and `packet_number` at the top level of the event; qvis reads them from `packet_header` and
+/// `raw`. The event has both.
 fn lost(packet: &Sent, trigger: Trigger) -> String {
     let name = packet_header::type_name(Some(packet.packet_type));
     let mut header = Object::new();

@@ -36,13 +36,13 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the events for the difference to the last values: names and data.
+    /// Returns the events for metrics that have changed since the last call, each with its name and data.
     pub fn changed(&mut self, now: Metrics, in_flight: u64) -> Vec<(&'static str, String)> {
         let before = self.before.replace((now, in_flight));
         let old = before.map(|(metrics, _)| metrics);
         let mut events = Vec::new();
         let visible = |metrics: &Metrics| Metrics {
-            // Changes of these members have events of their own.
+            // The members that are set to zero here are logged as events of their own, so they do not count as changes.
             packets_lost: 0,
             probes_lost: 0,
             mtu: 0,

@@ -15,8 +15,8 @@ pub enum Overflow {
     Newest,
 }
 
-/// A bounded queue of received datagrams. It counts those that it drops. A small datagram that must wait is copied,
-/// because its receive buffer may hold many packets.
+/// A bounded queue of received datagrams, which counts those that it drops. A small datagram that has to wait is
+/// copied, because it would otherwise keep a receive buffer with many packets in memory.
 #[derive(Debug)]
 pub struct Datagrams {
     queue: DatagramQueue,
@@ -48,7 +48,7 @@ impl Datagrams {
             self.queue.count_dropped(1);
             return;
         }
-        // If no other datagram waits, the program may take this one at once, so it is not copied.
+        // If no other datagram waits, the program may take this datagram at once, so it is not copied.
         if !self.queue.is_empty() && data.len() < SMALL {
             data = Bytes::copy_from_slice(&data);
         }
@@ -62,7 +62,7 @@ impl Datagrams {
         Some(data)
     }
 
-    /// Drops all datagrams and counts them as dropped.
+    /// Drops all waiting datagrams, and adds them to the counter of dropped ones.
     pub fn clear(&mut self) {
         self.queue.count_dropped(self.queue.len() as u64);
         self.queue.clear();
@@ -79,10 +79,12 @@ impl Datagrams {
     }
 }
 
-/// Datagrams of at least this many bytes fill half of their packet, so they are not copied.
+/// Datagrams of at least this many bytes fill half of their packet. So they are not copied out of the receive buffer
+/// while they wait.
 const SMALL: usize = 600;
 
-/// The overhead of a waiting datagram in bytes: its heap allocation, and its part of the queue's spare capacity.
+/// The bytes that a waiting datagram needs besides its data: its heap allocation, and its share of the queue's spare
+/// capacity.
 const HEAP_OVERHEAD: usize = 48;
 
 #[cfg(test)]

@@ -10,16 +10,16 @@ use uringcore_limits::memory_budget::Charge;
 use super::datagrams::{Datagrams, Overflow};
 use crate::{Chunks, Event, Received, StreamEnd};
 
-/// A condition for which a part of the program can wait.
+/// A condition that a part of the program can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The stream has data, or has ended.
     Readable(u64),
     /// The stream's send queue has room, or the stream was reset.
     Writable(u64),
-    /// All data sent on the stream is acknowledged, or the stream was reset.
+    /// The peer has acknowledged all data that this side sent on the stream, or the stream was reset.
     Finished(u64),
-    /// All streams that this side has finished are acknowledged.
+    /// The peer has acknowledged all data on all streams that this side has finished.
     AllFinished,
     /// The peer has opened a stream.
     Accept {
@@ -64,7 +64,8 @@ enum StreamDetection {
     /// numbers (RFC 9000 section 2.1), so a count is enough: `opened` is the number of streams that the peer has opened
     /// so far, bidirectional ones first. It never falls.
     All { is_client: bool, opened: [u64; 2] },
-    /// Only some streams of the connection belong to the program, and each is [announced](Inbox::announced).
+    /// Only some streams of the connection belong to the program. Each of these is added by
+    /// [`announced`](Inbox::announced).
     Some,
 }
 
@@ -163,7 +164,7 @@ impl Inbox {
     pub fn announced(&mut self, stream_id: u64, mut wake: impl FnMut(Key)) {
         let unidirectional = is_unidirectional(stream_id);
         self.waiting[usize::from(unidirectional)].push_back(stream_id);
-        // With this entry, `keep_code` finds the stream without searching the waiting ones.
+        // `keep_code` finds the stream by this entry, without searching the waiting streams.
         self.stopped.entry(stream_id).or_default();
         wake(Key::Accept { unidirectional });
     }
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(accepted(&mut inbox, false), [0, 4, 8]);
         assert_eq!(accepted(&mut inbox, true), [2]);
         woken(&mut inbox, event(0));
-        // A stream that this side has opened is not accepted.
+        // The stream was opened by this side, so it must not be accepted.
         woken(&mut inbox, event(1));
         assert_eq!(accepted(&mut inbox, false), []);
     }

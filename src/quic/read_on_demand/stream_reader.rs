@@ -32,7 +32,7 @@ pub enum Outcome {
     Wait,
     /// The stream has ended before enough data for `Exactly` or `Until` had arrived. Contains the data before the end.
     Incomplete(Portion),
-    /// This many bytes at the beginning contain no separator. They stay unread.
+    /// The first `TooLong` bytes of the data contain no separator. They stay unread.
     TooLong(usize),
     /// The peer has reset the stream (RFC 9000 section 19.4).
     Reset {
@@ -69,10 +69,10 @@ impl Portion {
 #[derive(Debug, Default)]
 pub struct StreamReader {
     held: BytesMut,
-    /// Data after `held`, in the pieces in which it arrived. They keep their receive buffers in memory.
+    /// Data behind `held`, in the pieces in which it arrived. Each piece keeps its receive buffer in memory.
     fresh: Chunks,
     end: Option<StreamEnd>,
-    /// The separator of the last read. The bytes of `held` before `searched` do not contain its beginning.
+    /// The separator of the last read. It does not begin within the first `searched` bytes of `held`.
     sought: Vec<u8>,
     searched: usize,
 }
@@ -85,7 +85,8 @@ impl StreamReader {
             Want::UpTo(max) => return max,
             Want::All => return usize::MAX,
             Want::Exactly(count) => count,
-            // With this many bytes, it is certain if a separator follows at most `max` bytes.
+            // When this many bytes have arrived, it is certain whether a separator follows within the first `max`
+            // bytes.
             Want::Until { separator, max } => max.saturating_add(separator.len()),
         };
         needed.saturating_sub(held)
@@ -203,7 +204,7 @@ impl StreamReader {
         self.searched = 0;
         let held = self.held.split_to(count.min(self.held.len()));
         let fresh = self.fresh.split_to(count - held.len());
-        // The remaining data may wait for long, so it is copied out of its receive buffers.
+        // The program may read the remaining data much later, so it is copied out of its receive buffers.
         self.copy_out();
         Portion { held, fresh }
     }
@@ -240,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream whose data arrives in these pieces, and which ends after that.
+    /// A fake stream for tests: its data arrives in these pieces, and then it ends.
     struct Source {
         pieces: Vec<&'static str>,
         end: Option<StreamEnd>,

@@ -25,10 +25,10 @@ pub trait StreamTransport {
 
     fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError>;
 
-    /// True if data of this side on the stream, or its FIN, is not acknowledged.
+    /// True if the peer has not yet acknowledged all data, and the FIN, that this side has sent on the stream.
     fn is_sending(&self, stream_id: u64) -> bool;
 
-    /// True if a stream with a FIN of this side still waits for acknowledgements.
+    /// True if this side has finished a stream whose data the peer has not acknowledged yet.
     fn is_finishing(&self) -> bool;
 
     fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError>;

@@ -69,7 +69,7 @@ mod tests {
         let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         let (_, head) = begun(&mut bare);
         assert!(!head.is_waiting() && !head.is_delivered());
-        // The packet and its retransmissions are lost.
+        // The test drops the packet and its retransmissions.
         for _ in 0..3 {
             bare.client.transmit(bare.now);
             bare.sleep(Duration::from_secs(2));

@@ -21,7 +21,7 @@ use quinn_proto::{
     crypto::{AeadKey, CryptoError, HandshakeTokenKey},
 };
 
-/// Shared by an endpoint, its token key and its log of used tokens.
+/// The state that an endpoint, its token key and its log of used tokens share.
 #[derive(Clone, Default)]
 pub struct TokenContext(Arc<Shared>);
 

@@ -41,7 +41,8 @@ impl DatagramLimit {
         Self { frame_max, room }
     }
 
-    /// Replaces quinn-proto's limit in this side's transport parameters, if they contain one.
+    /// Replaces quinn-proto's value of `max_datagram_frame_size` in this side's encoded transport parameters, if they
+    /// contain one.
     pub fn announce(self, parameters: &mut Vec<u8>) {
         announce(parameters, self.frame_max);
     }
@@ -50,7 +51,7 @@ impl DatagramLimit {
     /// section 3). quinn-proto does so for a datagram that exceeds its buffer, so the packet's payload is replaced by
     /// such a datagram.
     pub fn enforce(self, payload: &mut BytesMut) {
-        // No UDP datagram has room for a frame above this limit.
+        // A frame above this limit does not fit into any UDP datagram, so nothing has to be checked.
         if self.frame_max >= ANNOUNCED_MAX {
             return;
         }
@@ -79,7 +80,8 @@ fn announce(parameters: &mut Vec<u8>, size: u64) {
     *parameters = changed;
 }
 
-/// The peer's transport parameters, without a limit that no frame of quinn-proto's fits.
+/// Returns the peer's transport parameters. The limit of DATAGRAM frames is left out if even the smallest frame of
+/// quinn-proto would exceed it.
 pub fn understood(parameters: &[u8]) -> Cow<'_, [u8]> {
     match limit(parameters) {
         Some(size) if size < FRAME_MIN => without_limit(parameters).into(),
@@ -94,7 +96,8 @@ fn limit(parameters: &[u8]) -> Option<u64> {
         .map(|(size, _)| size)
 }
 
-/// All parameters but the limit, in their order. Malformed input is kept, so that quinn-proto rejects it.
+/// All transport parameters except `max_datagram_frame_size`, in their order. Malformed input is kept, so that
+/// quinn-proto rejects it.
 fn without_limit(parameters: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(parameters.len() + 2 * varint::SIZE_MAX);
     let mut rest = Parameters::of(parameters);
@@ -249,7 +252,7 @@ mod tests {
         ] {
             assert_eq!(*understood(parameters), *parameters);
         }
-        // The truncated parameter stays, so that quinn-proto rejects it.
+        // The truncated parameter is kept, so that quinn-proto rejects it.
         assert_eq!(*understood(&[0x20, 1, 0, 0x04, 9, 1]), [0x04, 9, 1]);
     }
 }

@@ -73,7 +73,7 @@ mod tests {
     fn bare_quinn_remembers_the_largest_number_and_128_below_it() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         bare.client.spy.sealed.lock().unwrap().clear();
-        // So many packets that packet numbers need two bytes.
+        // More than 255 packets, so that packet numbers need two bytes.
         let sent: Vec<Vec<u8>> = (0..300)
             .flat_map(|_| {
                 bare.client.connection().ping();

@@ -8,7 +8,7 @@
 
 use quinn_proto::{self as quinn, ConnectionHandle};
 
-/// Switches to the peer's next connection ID. False if there is none.
+/// Switches to another connection ID of the peer. Returns false if the peer has provided none.
 pub fn take(
     endpoint: &mut quinn::Endpoint,
     handle: ConnectionHandle,

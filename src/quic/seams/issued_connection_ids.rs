@@ -73,7 +73,7 @@ mod tests {
                 "{sequence}"
             );
         }
-        // The client switches to the second ID and retires the first.
+        // The client switches to the server's second connection ID and retires the first.
         let first = issued.live[&0].clone();
         assert!(bare.client.take_fresh_id());
         bare.client.connection().ping();

@@ -27,7 +27,7 @@ pub struct KeyPhases {
 }
 
 impl KeyPhases {
-    /// `secrets` are those of the second phase.
+    /// Begins with `secrets`, from which the keys of the second key phase are derived.
     pub fn new(secrets: Secrets) -> Self {
         Self {
             secrets: Arc::new(Mutex::new(secrets)),
@@ -122,7 +122,7 @@ mod tests {
 
     use crate::seams::bare_quinn::{BareQuinn, End};
 
-    /// How often quinn-proto has requested keys of later phases, and if it has used them.
+    /// Returns how often quinn-proto has requested keys of later key phases, and true if it has used such keys.
     fn later(end: &End) -> (u64, bool) {
         let touched = end.spy.touches_of_later.load(Ordering::Relaxed);
         (end.spy.phases.load(Ordering::Relaxed), touched > 0)

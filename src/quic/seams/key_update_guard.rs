@@ -13,7 +13,7 @@
 /// The keys for which the peer has sent an acknowledgement. Keys are identified by the number of updates before them.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
-    /// The keys with which the last PING was sent.
+    /// The number of the key phase in which the last PING was sent.
     asked: u64,
     /// The newest keys with which an acknowledged packet was sent.
     proved: u64,

@@ -25,7 +25,7 @@ pub struct Sent {
     pub length: usize,
     pub at: Option<Instant>,
     pub is_ack_eliciting: bool,
-    /// True if it counts as bytes in flight: it is ack-eliciting or has PADDING (RFC 9002 section 2).
+    /// True if the packet counts as bytes in flight: it is ack-eliciting or has PADDING (RFC 9002 section 2).
     pub is_in_flight: bool,
     /// True for a path MTU probe, whose loss is no sign of congestion (RFC 9000 section 14.4).
     pub is_probe: bool,
@@ -86,7 +86,8 @@ impl Flight {
         self.batch.clear();
     }
 
-    /// Ends a batch. quinn-proto tracks the first `tracked` packets of it, and the last one if it is a probe.
+    /// Records a batch of sent packets. quinn-proto tracks the first `tracked` packets of the batch for loss, and also
+    /// the last one if it is a probe.
     pub fn batched(&mut self, tracked: usize, has_probe: bool) {
         let mut batch = std::mem::take(&mut self.batch);
         for (space, number) in batch.drain(tracked.min(batch.len())..) {
@@ -252,7 +253,7 @@ mod tests {
         flight.batched(1, false);
         flight.sent(packet(Space::Data, 2, true));
         flight.sent(packet(Space::Data, 3, true));
-        // quinn-proto tracks only one of these two packets.
+        // quinn-proto tracks only the first of these two packets for loss.
         flight.batched(1, false);
         ack(&mut flight, &[0x02, 2, 0, 0, 0]);
         assert_eq!(numbers(&flight.lost(1, false)), [(1, Trigger::Time)]);
@@ -279,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Sends `count` packets and returns their datagrams.
+    /// Makes the client send `count` packets on `stream`, and returns their datagrams.
     fn send(bare: &mut BareQuinn, stream: quinn_proto::StreamId, count: usize) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         for _ in 0..count {
@@ -356,7 +357,7 @@ mod tests {
             dropped[..lost as usize],
             "the oldest packets are lost first, and none that has arrived"
         );
-        // All packets that are not acknowledged by now are declared lost by time.
+        // All packets that are not acknowledged after one second are declared lost.
         bare.sleep(std::time::Duration::from_secs(1));
         let all = bare.client.connection().stats().path.lost_packets - lost_before;
         assert_eq!(all, 3);

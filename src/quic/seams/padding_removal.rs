@@ -23,7 +23,7 @@
 use bytes::BytesMut;
 use uringcore_wire::frames::Frames;
 
-/// Fewer bytes of PADDING are left in place.
+/// The minimum number of PADDING bytes that are removed. Fewer are not worth the work.
 const WORTH_IT: usize = 16;
 
 /// A PADDING frame whose type has the longest form of a variable-length integer.
@@ -49,7 +49,7 @@ pub fn fold(payload: &mut [u8]) {
     }
 }
 
-/// The offset at which the PADDING at the end begins. `None` if it is too short.
+/// The offset at which the PADDING at the end of the payload begins. `None` if there is too little PADDING to remove.
 fn begin(payload: &[u8]) -> Option<usize> {
     match payload.ends_with(&[0; WORTH_IT]) {
         true => Frames::new(payload).end(),
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn only_padding_after_the_last_frame_is_cut() {
-        // CRYPTO and ACK frames that end in zeros, with PADDING before and between them.
+        // The payload has CRYPTO and ACK frames that end in zero bytes, and PADDING before and between these frames.
         let frames = [
             &[0, 0, 0x06, 0, 32][..],
             &[0; 32],

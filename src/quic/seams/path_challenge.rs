@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn bare_quinn_sends_a_ping_alone_and_survives_its_loss() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
-        // A pending ACK would leave together with the first PING.
+        // The client pings once first, because a pending ACK would be sent together with the first PING.
         bare.client.connection().ping();
         bare.exchange();
         for _ in 0..3 {

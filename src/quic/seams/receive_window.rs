@@ -76,19 +76,20 @@ impl Credit {
         since + KEPT_FOR
     }
 
-    /// Takes back the credit above the first window, because the peer does not use it.
+    /// Reduces the window to its first size again, because the peer does not use the larger one.
     pub fn take_back(&mut self, quinn: &mut quinn::Connection) {
         if self.window > first(self.allowed) {
             self.set(quinn, first(self.allowed));
         }
     }
 
-    /// True if the window is no larger than the first one, and the debt is paid.
+    /// True if the window is no larger than at first, and the peer has used up all credit that exceeds it (`owed`).
     pub fn is_taken_back(&self) -> bool {
         self.window <= first(self.allowed) && self.owed == 0
     }
 
-    /// Restores the first window after credit was withheld. False if a debt is left, so that the caller must try again.
+    /// Restores the first window after credit was withheld. Returns false, and changes nothing, while the peer has
+    /// announced credit beyond its window (`owed`); then the caller must try again later.
     pub fn restore(&mut self, quinn: &mut quinn::Connection) -> bool {
         let is_paid = self.owed == 0;
         if is_paid {
@@ -111,11 +112,11 @@ impl Credit {
 /// The first window in bytes. A slow start needs less in its first flights, so the window grows before the peer is
 /// blocked.
 const FIRST: u64 = 1 << 20;
-/// The least window in bytes. The peer proceeds slowly with it. With none, a stream of which a part was read could
-/// not deliver its rest.
+/// The smallest window in bytes, with which the peer can still proceed slowly. Without a window, a stream of which a
+/// part was read could not deliver its remaining data.
 const LEAST: u64 = 64 << 10;
-/// How long memory is reserved for the unused credit of a quiet peer. If the peer uses the credit later and there is
-/// no memory, its streams are reset.
+/// The time for which memory stays reserved for the unused credit of a peer that sends nothing. After it the memory may
+/// be given to others; if the peer then uses its credit and no memory is left, its streams are reset.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -191,7 +192,8 @@ mod tests {
         bare.exchange();
         let small = VarInt::from_u32(20_000);
         bare.server.connection().set_receive_window(small);
-        // The debt is 80,000 bytes, of which the data that has arrived pays 40,000.
+        // The announced credit exceeds the new window by 80,000 bytes. The 40,000 bytes that have arrived reduce that
+        // to 40,000.
         let server = bare.server.connection();
         server.recv_stream(id).stop(VarInt::from_u32(0)).unwrap();
         // STOP_SENDING has not arrived at the client yet, so it continues to send.
@@ -240,7 +242,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(credit.kept_until(FIRST, now), now + KEPT_FOR);
         credit.take_back(bare.server.connection());
-        // Without more data, the time does not change.
+        // The connection has received no more data, so the time stays what it was.
         let later = now + Duration::from_secs(7);
         assert_eq!(credit.kept_until(FIRST, later), now + KEPT_FOR);
         assert_eq!(credit.kept_until(FIRST + 1, later), later + KEPT_FOR);

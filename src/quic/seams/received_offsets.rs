@@ -39,12 +39,13 @@ pub struct ReceivedOffsets {
     /// True if `first` is an entry.
     is_used: AtomicBool,
     first: First,
-    /// True if there are entries in `others`.
+    /// True if `others` has entries, so that the lock is taken only then.
     has_others: AtomicBool,
     others: Mutex<Vec<Arrived>>,
 }
 
-/// One entry. A connection and its keys are used by one thread at a time, so the three values belong together.
+/// The entry for one stream, stored without a lock. A connection and its keys are used by one thread at a time, so the
+/// three atomic values always belong together.
 #[derive(Default)]
 struct First {
     stream_id: AtomicU64,
@@ -103,8 +104,8 @@ impl ReceivedOffsets {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Stops recording. After the connection has ended, its key still opens packets, but quinn-proto ignores their
-    /// frames.
+    /// Stops recording. After a connection has ended, its keys still open packets, but quinn-proto ignores the frames
+    /// in them.
     pub fn disable(&self) {
         self.is_enabled.store(false, Ordering::Relaxed);
     }
@@ -138,7 +139,7 @@ impl ReceivedOffsets {
         self.has_others.store(true, Ordering::Relaxed);
     }
 
-    /// Passes each entry since the last call to `take`, and removes it.
+    /// Passes each stream with new data since the last call to `take`, and removes its entry.
     pub fn take_each(&self, mut take: impl FnMut(Arrived)) {
         if !self.is_used.load(Ordering::Relaxed) {
             return;
@@ -156,7 +157,7 @@ impl ReceivedOffsets {
     }
 
     fn others(&self) -> MutexGuard<'_, Vec<Arrived>> {
-        // No code that holds this lock panics, so the entries are valid.
+        // Poisoning is ignored: no code that holds this lock panics, so the entries are valid.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! What happens in quinn-proto to a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and the size
-//! of DATAGRAM frames in 0-RTT packets.
+//! Handles a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and limits DATAGRAM frames in 0-RTT
+//! packets to a size that quinn-proto can send.
 //!
 //! This crate keeps early data until the server has accepted or rejected it (`quic::streams::early_data`,
 //! `quic::connection::datagrams`), and sends it again if quinn-proto has discarded it.
@@ -129,7 +129,8 @@ mod tests {
         let client = bare.client.connection();
         assert!(!client.is_handshaking());
         assert_eq!(is_accepted(client), Some(false));
-        // The stream does not exist any more, and the next stream gets its ID.
+        // The client's stream from the rejected flight does not exist any more, and the next stream that is opened gets
+        // its ID.
         assert!(client.send_stream(first).write(b"more").is_err());
         assert_eq!(client.streams().open(Dir::Uni), Some(first));
         let is_of_stream = |event: &quinn::Event| match event {
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(datagrams_received(&mut bare), ["not sent"]);
     }
 
-    /// How many datagrams of this size leave as 0-RTT data, one after the other.
+    /// Returns how many datagrams of `size` bytes quinn-proto sends as 0-RTT data.
     fn sent_early(size: usize) -> u64 {
         let mut bare = resuming();
         for _ in 0..2 {

@@ -32,8 +32,8 @@ use super::received_offsets::{Arrived, ReceivedOffsets};
 #[derive(Default)]
 pub struct ResetSlot {
     is_enabled: AtomicBool,
-    /// True if `found` or `due` has entries. Separate from them, so that a packet without such frames costs one relaxed
-    /// load.
+    /// True if `found` or `due` has entries. The flag is outside of the lock, so that a packet without such frames
+    /// costs one relaxed load.
     is_used: AtomicBool,
     state: Mutex<State>,
 }
@@ -61,7 +61,7 @@ impl ResetSlot {
             return;
         }
         let length = payload.len();
-        // Most packets have no such frame, and then nothing is allocated.
+        // Most packets contain no RESET_STREAM_AT. Then this vector stays empty and allocates nothing.
         let mut found = Vec::new();
         let mut rest = &payload[..];
         while let Some((stream_id, end, fin)) = take_stream(&mut rest) {
@@ -82,7 +82,8 @@ impl ResetSlot {
                     stream_id,
                     final_size,
                 } if counts => received_offsets.note(Arrived::new(stream_id, final_size, true, 0)),
-                // An invalid RESET_STREAM_AT stays, and quinn-proto rejects its unknown type with FRAME_ENCODING_ERROR.
+                // An invalid RESET_STREAM_AT is left in the packet. quinn-proto does not know the type and closes with
+                // FRAME_ENCODING_ERROR.
                 Frame::ResetStreamAt(reset)
                     if is_enabled && reset.reliable_size <= reset.final_size =>
                 {
@@ -94,7 +95,8 @@ impl ResetSlot {
         for (start, end, reset) in &found {
             let frame = &mut payload[*start..*end];
             frame.fill(0);
-            // The STREAM frame has a length and no offset, so it is not longer than the frame in whose place it is put.
+            // A STREAM frame with a length and without an offset is not longer than the RESET_STREAM_AT frame that it
+            // replaces.
             frame[0] = 0x0a;
             let size = varint::size(reset.stream_id);
             varint::fill(&mut frame[1..=size], reset.stream_id);
@@ -152,7 +154,7 @@ impl ResetSlot {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code that holds this lock panics, so the state is valid.
+        // Poisoning is ignored: no code that holds this lock panics, so the state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

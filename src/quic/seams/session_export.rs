@@ -44,12 +44,12 @@ use uringcore_wire::tls::{NEW_SESSION_TICKET, message, session_ticket::NewSessio
 
 use super::hkdf_wrapper;
 
-/// What the wrapped HKDF does when a ticket secret is derived on this thread.
+/// The task of the wrapped HKDF when rustls derives a ticket's secret on this thread.
 enum SecretHook {
     Off,
-    /// It records nonces and secrets (export).
+    /// Records the nonces and the secrets, to export the session.
     Recording(Vec<Derived>),
-    /// It returns this secret (import).
+    /// Returns this secret instead of the derived one, to import a session.
     Replacing(Vec<u8>),
 }
 
@@ -62,8 +62,8 @@ thread_local! {
     static SECRET_HOOK: RefCell<SecretHook> = const { RefCell::new(SecretHook::Off) };
 }
 
-/// Sets the thread's `SecretHook` to `hooked`, calls `run`, and restores the former one. Returns `hooked` as it is after the
-/// call.
+/// Sets the thread's `SecretHook` to `hooked`, calls `run`, and sets the former hook again. Returns the new hook as
+/// `run` has left it.
 fn with_hook<R>(hooked: SecretHook, run: impl FnOnce() -> R) -> (R, SecretHook) {
     struct Restore(Option<SecretHook>);
     impl Drop for Restore {
@@ -176,11 +176,11 @@ pub type Verifiers<'a> = (
 
 /// A session that is imported.
 pub struct ImportedSession<'a> {
-    /// Its NewSessionTicket message, with the present age and an empty nonce.
+    /// The session's NewSessionTicket message, with the ticket's present age and an empty nonce.
     pub message: &'a [u8],
     /// The secret that belongs to the ticket.
     pub secret: &'a [u8],
-    /// Its cipher suite, wrapped by [`with_secret_hook`].
+    /// The session's cipher suite, wrapped by [`with_secret_hook`].
     pub suite: SupportedCipherSuite,
     /// The transport parameters of the server.
     pub transport_params: &'a [u8],

@@ -24,7 +24,7 @@ use uringcore_wire::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub length: usize,
-    /// True if only PADDING was left out.
+    /// True if the shortened packet lacks nothing but PADDING.
     pub is_whole: bool,
 }
 
@@ -137,7 +137,7 @@ impl Withheld {
         self.0.retain(|number| number + FORGOTTEN_AFTER > largest);
     }
 
-    /// Appends an ACK frame to `out`, without the withheld numbers.
+    /// Appends an ACK frame to `out`. Packet numbers that were withheld from quinn-proto are left out.
     fn put_rest(&self, out: &mut BytesMut, frame: &[u8], ack: &Ack<'_>) {
         let mut ranges: Vec<_> = ack.ranges().collect();
         for number in &self.0 {
@@ -321,8 +321,8 @@ mod tests {
         matches!(frame, Frame::PathChallenge(_))
     }
 
-    /// A server that got a PING from another address of its client, that address, and the packets that the server sends
-    /// then.
+    /// Makes a server whose client has sent a PING from a new address. Returns the server, that address, and the
+    /// packets that the server sends to it.
     fn moved() -> (BareQuinn, SocketAddr, Vec<Vec<u8>>) {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let elsewhere = "192.0.2.9:9".parse().unwrap();

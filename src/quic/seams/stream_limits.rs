@@ -53,13 +53,13 @@ impl PeersLimits {
         self.allowed[dir as usize]
     }
 
-    /// Sets another limit and announces it.
+    /// Changes the limit of streams to `count`, and announces it to the peer.
     pub fn allow(&mut self, quinn: &mut quinn::Connection, dir: Dir, count: u64) {
         self.allowed[dir as usize] = count;
         self.announce(quinn, dir);
     }
 
-    /// Announces the full limit if the peer has opened half of the first one.
+    /// Called when the peer has opened streams. Announces the full limit if the peer has opened half of the first one.
     pub fn opened(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
         if self.is_less[dir as usize]
             && quinn.streams().remote_open_streams(dir) > FIRST[dir as usize] / 2
@@ -72,8 +72,7 @@ impl PeersLimits {
         self.is_withheld
     }
 
-    /// With `is_withheld`, announces the limits of a peer that gets no more streams; otherwise the configured ones
-    /// again.
+    /// With `is_withheld` the peer may open no more streams. Otherwise the configured limits are announced again.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection, dir: Dir, is_withheld: bool) {
         self.is_withheld = is_withheld;
         self.announce(quinn, dir);
@@ -102,7 +101,7 @@ mod tests {
         for (dir, allowed, announced) in [
             (Dir::Bi, 0, 0),
             (Dir::Bi, 100, 100),
-            // 114 is at most an eighth above 100, so it is announced at once.
+            // The new limit of 114 exceeds the old one of 100 by more than an eighth, so it is announced at once.
             (Dir::Bi, 114, 114),
             (Dir::Bi, 115, 100),
             (Dir::Bi, 1 << 20, 100),

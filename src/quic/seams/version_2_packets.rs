@@ -24,7 +24,7 @@ use uringcore_wire::header::{
 pub fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
     let end = end_of_piece(datagram, is_server);
     match end == datagram.len() {
-        // Most datagrams are one piece.
+        // Most datagrams consist of one piece, which is passed on without a copy.
         true => std::mem::take(datagram),
         false => datagram.split_to(end),
     }
@@ -72,7 +72,7 @@ pub fn show(packet: &mut [u8], version: u32) {
     show_type(packet);
 }
 
-/// The header as the peer has sealed it: with the type bits of its version.
+/// The header of a received packet as the peer has sealed it: with the type bits of the QUIC version on the wire.
 pub fn received(header: &[u8]) -> Vec<u8> {
     let mut header = header.to_vec();
     show_type(&mut header);

@@ -24,7 +24,7 @@ pub struct EndpointSettings {
     pub accept_rate: Option<Rate>,
     /// The largest number of incoming handshakes in progress. Further ones are refused.
     pub max_handshakes: usize,
-    /// With `Retry::Auto`, clients must prove their address when this many incoming handshakes are in progress.
+    /// The number of handshakes in progress from which on new clients must prove their address, with `Retry::Auto`.
     pub retry_handshakes: usize,
     /// How long an incoming handshake may take. Then its state is dropped.
     pub handshake_timeout: Duration,
@@ -41,8 +41,8 @@ pub struct EndpointSettings {
     pub socket_name: Vec<u8>,
     /// The endpoint's place among several workers on the port. Its connection IDs contain it.
     pub worker: Option<Worker>,
-    /// The places on the port that have no live worker. This worker answers packets for these. `None`: only for its own
-    /// place.
+    /// Finds the places on the port that have no live worker. This worker answers packets for those places, too. With
+    /// `None` it answers only for its own place.
     pub empty_places: Option<Arc<dyn EmptyPlaces>>,
     /// The first connection ID to issue, of `connection_id_length` bytes. `None`: it is random.
     pub first_connection_id: Option<Vec<u8>>,

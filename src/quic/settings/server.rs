@@ -195,8 +195,8 @@ impl fmt::Debug for ServerSetup {
 /// The number of sessions in the default store. Each has about 300 bytes.
 const SESSIONS_MAX: usize = 4_096;
 
-/// For one new connection, the bytes that quinn-proto stores of packets after the first one: the rest of the
-/// ClientHello and a first flight of 0-RTT data. Further packets are dropped, and the client sends them again.
+/// The maximum number of bytes that quinn-proto stores for one new connection after its first packet: the rest of the
+/// ClientHello and 0-RTT data. Further packets are dropped, and the client sends them again.
 const FOLLOWERS_MAX: u64 = 64 << 10;
 /// The bound on these bytes for all new connections together.
 const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -1,20 +1,20 @@
-//! The place of an endpoint among several workers on one port, and the places that have no worker.
-//!
-//! Not here: the connection IDs that contain the place (`endpoint::connection_id_generator`).
+//! The place of an endpoint among several worker processes on one UDP port, and the places that have no worker at
+//! present. A place is a number from 0. Not here: the connection IDs that contain the place
+//! (`endpoint::connection_id_generator`).
 
 use std::fmt;
 
 /// Finds the places on a port that have no live worker. Other workers answer packets for these places.
 pub trait EmptyPlaces: fmt::Debug + Send + Sync {
-    /// True only if no process has the place. A stateless reset for it would otherwise end connections of that process
-    /// (RFC 9000 section 21.11).
+    /// True only if no process has the place `index`. If a process had it, a stateless reset sent for the place would
+    /// end connections of that process (RFC 9000 section 21.11).
     fn is_empty(&self, index: u8) -> bool;
 }
 
 /// The place of one of several workers on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Worker {
-    /// The number of the place, from 0.
+    /// The number of the worker's place, from 0.
     pub index: u8,
     /// The number of workers, at least 1.
     pub count: u8,

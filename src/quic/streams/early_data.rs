@@ -58,7 +58,7 @@ impl Streams {
                     send.state = SendState::Waiting;
                     send.fin = true;
                 }
-                // The stream is reset as soon as it is opened, so it needs no data.
+                // The stream will be reset as soon as it can be opened again, so its data is not needed.
                 SendState::Reset | SendState::ResetDeferred | SendState::Absent => {
                     send.early = None
                 }

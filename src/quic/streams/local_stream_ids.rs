@@ -12,7 +12,7 @@ pub(crate) struct LocalStreamIds {
     pub opened: u64,
     /// Indices that are used, but whose streams the peer's limit does not allow yet.
     pub waiting: BTreeSet<u64>,
-    /// Indices below `next` that were skipped and may still be used.
+    /// Indices below `next` that the application has skipped. It may still use them.
     skipped: Vec<Range<u64>>,
 }
 

@@ -43,7 +43,7 @@ use crate::seams::acked_stream_prefix::Head;
 pub(super) struct Streams {
     side: Side,
     table: FxHashMap<u64, Stream>,
-    /// The IDs of this side's streams, by direction.
+    /// The IDs of the streams that this side opens, by direction.
     local_ids: [LocalStreamIds; 2],
     /// The number of streams that the peer has opened, by direction.
     peers_opened: [u64; 2],
@@ -53,7 +53,8 @@ pub(super) struct Streams {
     ready: Vec<u64>,
     /// A reused vector for the streams of one rank while they are served.
     group: Vec<u64>,
-    /// Grows with each stream that is served, so that the last served streams come last.
+    /// A counter of served streams. A stream gets its value when it is served, so streams of equal priority are served
+    /// round robin.
     clock: u64,
     high_water: usize,
     low_water: usize,
@@ -74,8 +75,8 @@ pub(super) struct Streams {
     deferred_resets: Vec<(u64, VarInt)>,
     /// True if the peer may send RESET_STREAM_AT.
     accepts_reset_at: bool,
-    /// Stopped streams whose end is unknown here, because a RESET_STREAM_AT may end them. No event reports that one of
-    /// them has ended in another way, so above a bound the oldest are dropped.
+    /// Streams on which this side has sent STOP_SENDING, and which a RESET_STREAM_AT may end. No event shows that such
+    /// a stream has ended in another way. So the list is bounded, and its oldest entries are dropped.
     awaited: BTreeSet<u64>,
     /// Streams for which quinn-proto must get a RESET_STREAM, because a RESET_STREAM_AT has ended them. Each once.
     resets_due: Vec<ResetAt>,
@@ -86,7 +87,7 @@ pub(super) struct Streams {
 pub struct StreamState {
     /// True if the end of the peer's data was not read yet.
     pub is_receiving: bool,
-    /// True if data of this side, or its FIN, is not sent or not acknowledged.
+    /// True if the peer has not yet acknowledged all data, and the FIN, of this side.
     pub is_sending: bool,
     /// True if the sending part was reset, by this side or after STOP_SENDING.
     pub is_reset: bool,
@@ -95,7 +96,7 @@ pub struct StreamState {
 /// The result of handling quinn-proto's event that a stream is readable.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// Nothing must be reported now.
+    /// The application needs no event at present.
     Nothing,
     Readable,
     /// The peer has reset a paused stream. Without a report, the reset would be noticed only at the next read.
@@ -287,7 +288,7 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         send.rank = priority.rank(id);
         match send.state {
-            // quinn-proto applies the new priority to data that it gets from now on. Data that it has already leaves in
+            // quinn-proto applies a new priority only to data that it gets later. Data that it has already is sent in
             // the old order.
             SendState::Open | SendState::Finished => {
                 let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
@@ -439,8 +440,8 @@ impl Streams {
         {
             let error_code = reset.code;
             received.end = Some(StreamEnd::Reset { error_code });
-            // A RESET_STREAM_AT has ended the stream. Stopping the stream frees unread data in quinn-proto, and the
-            // pending RESET_STREAM ends it there.
+            // The stream was ended by a RESET_STREAM_AT. STOP_SENDING frees the unread data in quinn-proto, and the
+            // RESET_STREAM that is inserted later ends the stream there.
             let _ = conn.recv_stream(stream_id(id)).stop(varint(error_code));
             self.resets_due.push(reset);
         }
@@ -466,7 +467,7 @@ impl Streams {
         was_finished
     }
 
-    /// True if data of this side on the stream, or its FIN, is not acknowledged.
+    /// True if the peer has not yet acknowledged all data, and the FIN, that this side has sent on the stream.
     pub fn is_sending(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -478,7 +479,7 @@ impl Streams {
         stream.is_some_and(|stream| stream.receive.open)
     }
 
-    /// True if a stream with a FIN of this side still waits for acknowledgements.
+    /// True if this side has finished a stream whose data the peer has not acknowledged yet.
     pub fn is_finishing(&self) -> bool {
         let mut streams = self.table.values();
         streams.any(|stream| stream.send.fin && stream.send.is_open())
@@ -486,7 +487,7 @@ impl Streams {
 
     /// Opens the next stream of this side. `None` if the peer's limit does not allow it now.
     pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
-        // Streams whose IDs were used before they could be opened come first.
+        // Streams whose IDs the application used before the peer's limit allowed them are opened first.
         self.open_waiting(conn);
         let local_ids = &mut self.local_ids[dir as usize];
         if local_ids.opened < local_ids.next {
@@ -576,7 +577,7 @@ impl Streams {
     }
 
     fn forget_if_over(&mut self, id: u64) {
-        // If the server rejects 0-RTT data, the stream must be opened and reset again.
+        // If the server rejects 0-RTT data, the stream must be opened and reset again, so its state is kept.
         if self.is_early && self.is_local(id) {
             return;
         }
@@ -584,7 +585,7 @@ impl Streams {
             return;
         };
         let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
-        // A stream that waits to be opened is kept, even if it will only be reset.
+        // A stream that waits for the peer's limit is kept, even if it will only be opened and reset.
         let waits = self.is_local(id)
             && self.local_ids[dir(id) as usize]
                 .waiting

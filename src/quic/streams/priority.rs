@@ -71,7 +71,7 @@ mod tests {
                 }
             }
         }
-        // The two largest IDs have the same rank.
+        // Only the two largest IDs share a rank.
         assert!(ranks.windows(2).all(|pair| pair[0] >= pair[1]), "{ranks:?}");
         ranks.dedup();
         assert_eq!(ranks.len(), 8 * 6);

@@ -25,7 +25,7 @@ impl EarlyLimit {
         }
     }
 
-    /// The bytes that may still be sent. `u64::MAX` if quinn-proto's own limit is right.
+    /// The number of bytes that may still be sent on all streams. `u64::MAX` if quinn-proto's own count is right.
     pub fn room(&self) -> u64 {
         self.counted.as_ref().map_or(u64::MAX, |it| it.room)
     }
@@ -48,7 +48,7 @@ impl EarlyLimit {
         is_less
     }
 
-    /// True if data is counted here.
+    /// True if this object counts data, because quinn-proto's count is wrong.
     pub fn is_counted(&self) -> bool {
         self.counted.is_some()
     }

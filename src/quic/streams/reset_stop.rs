@@ -36,7 +36,8 @@ impl Streams {
             }
             SendState::Open | SendState::Finished => {
                 send.reset_when_opened = is_early.then_some(code);
-                // If everything has just been acknowledged the stream is closed, and the error does not matter.
+                // The reset fails if the peer has just acknowledged everything. Then the stream is closed, so the error
+                // does not matter.
                 let _ = conn.send_stream(stream_id(id)).reset(error_code);
             }
         }
@@ -56,7 +57,7 @@ impl Streams {
                     let _ = conn.send_stream(stream_id(id)).reset(error_code);
                     self.forget_if_over(id);
                 }
-                // The stream has ended in another way meanwhile.
+                // The stream has ended in another way since the reset was deferred.
                 _ => {}
             }
         }
@@ -109,7 +110,8 @@ impl Streams {
 
     /// Handles a RESET_STREAM_AT. Returns true if the application may need an event.
     pub fn reset_at(&mut self, reset: ResetAt) -> bool {
-        // quinn-proto gives credit for the whole stream when it gets the RESET_STREAM.
+        // quinn-proto grants credit for the whole stream when it gets the RESET_STREAM, so all bytes up to the final
+        // size count as arrived.
         self.arrived(Arrived::new(reset.stream_id, reset.final_size, true, 0));
         let stream = self.table.get_mut(&reset.stream_id);
         match stream.filter(|stream| stream.receive.open) {

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Complete pieces. They come before `tail`.
+    /// Pieces that get no more bytes. They are sent before `tail`.
     pieces: VecDeque<Bytes>,
     /// Small writes that are being joined.
     tail: BytesMut,
@@ -56,14 +56,14 @@ impl SendQueue {
         }
     }
 
-    /// All queued data, as pieces to take from the front. The caller reports what it has taken to
-    /// [`taken`](Self::taken).
+    /// All queued data in pieces, of which the caller removes bytes from the front. Afterwards the caller passes the
+    /// number of removed bytes to [`taken`](Self::taken).
     pub fn pieces(&mut self) -> &mut [Bytes] {
         self.complete_tail();
         self.pieces.make_contiguous()
     }
 
-    /// Splits the piece that contains the byte at offset `bytes`, so that a piece ends there.
+    /// Splits the piece that contains the byte at offset `bytes`, so that one piece ends at that offset.
     pub fn cut_at(&mut self, bytes: usize) {
         self.complete_tail();
         let mut before = 0;
@@ -88,7 +88,7 @@ impl SendQueue {
         self.len -= bytes;
     }
 
-    /// Frees unused capacity.
+    /// Frees the queue's unused capacity.
     pub fn rest(&mut self) {
         self.pieces.shrink_to_fit();
     }
@@ -105,9 +105,9 @@ impl SendQueue {
     }
 }
 
-/// A write of at least this many bytes becomes a piece of its own.
+/// A write of at least this many bytes becomes a piece of its own and is not copied.
 const PIECE_MIN: usize = 16 << 10;
-/// Joined writes grow up to this many bytes, and larger ones are cut to it.
+/// Small writes are joined to pieces of at most this many bytes. A larger write is cut into such pieces.
 const PIECE_MAX: usize = 64 << 10;
 
 #[cfg(test)]

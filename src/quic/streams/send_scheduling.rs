@@ -58,7 +58,8 @@ impl Streams {
             }
         }
         self.group = group;
-        // No stream became ready meanwhile, so the vector keeps its capacity for the next call.
+        // The vector is put back, so that the next call uses its capacity, unless streams have become ready in the
+        // meantime.
         if !held.is_empty() {
             self.ready.append(&mut held);
         } else if self.ready.is_empty() {

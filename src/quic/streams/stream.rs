@@ -72,7 +72,7 @@ pub(crate) struct Receive {
     /// The offset after the last byte that has arrived, and the bytes of the packets with the unread data.
     pub end: u64,
     pub packet_bytes: usize,
-    /// True if no data can follow `end`.
+    /// True if the final size of the stream is known, so that no data can follow `end`.
     pub is_end_known: bool,
     /// The RESET_STREAM_AT with which the peer has reset the stream.
     pub reset_at: Option<ResetAt>,
@@ -204,7 +204,8 @@ impl Receive {
         }
     }
 
-    /// Marks an event as queued. Returns true at the first call since the last read.
+    /// Marks that an event about unread data is queued. Returns true if none was queued since the application last
+    /// read.
     pub fn announce(&mut self) -> bool {
         !std::mem::replace(&mut self.announced, true)
     }
@@ -219,8 +220,8 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
     };
     let mut room = max;
     loop {
-        // With no room left, an empty chunk shows that the stream has more data. Without more data the end follows, so
-        // it is returned together with the last byte.
+        // If `room` is used up, an empty chunk shows that the stream has more data. If it has none, its end is returned
+        // together with the last byte.
         match chunks.next(room) {
             Ok(Some(_)) if room == 0 => break,
             Ok(Some(chunk)) => {

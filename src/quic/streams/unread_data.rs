@@ -14,13 +14,13 @@ use crate::seams::received_offsets::Arrived;
 pub(crate) struct UnreadData {
     /// The memory of unread data in bytes, with quinn-proto's overhead.
     bytes: usize,
-    /// All bytes that have arrived, and the bytes for which the peer gets credit.
+    /// The sums over all streams: the bytes that have arrived, and the bytes for which the peer has got credit.
     received: u64,
     released: u64,
     /// The released bytes of each stream that is not read any more and whose final size is unknown. quinn-proto gives
     /// credit for their dropped data, too. At most as many entries as streams are open.
     stopped: FxHashMap<u64, u64>,
-    /// True if arriving data is counted.
+    /// True after counting has begun. Until then arriving data is not counted.
     is_counted: bool,
 }
 
@@ -40,7 +40,7 @@ impl UnreadData {
         let before = receive.held_bytes();
         let end = arrived.end();
         receive.is_end_known |= arrived.is_final();
-        // quinn-proto will reject data beyond its windows, but this call comes first.
+        // quinn-proto rejects data beyond its flow-control windows, but only after this call.
         self.received = self
             .received
             .saturating_add(end.saturating_sub(receive.end));
@@ -248,7 +248,7 @@ mod tests {
     fn unread_data_is_counted_and_read_data_is_released() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         unread.arrived(&mut receive, arrived(1_000, 1_200));
-        // The same range again counts once as received. The second packet counts with 0 bytes here.
+        // The packet repeats a range of data that has arrived before. So its bytes are not counted again.
         unread.arrived(&mut receive, arrived(1_000, 0));
         assert_eq!((unread.bytes, unread.received), (1_200, 1_000));
         unread.read(&mut receive, 500);

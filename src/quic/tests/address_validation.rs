@@ -19,7 +19,7 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// An address that nobody has, or whose owner does not answer.
+/// An address that no endpoint of the simulated network has.
 const FORGED: &str = "203.0.113.5:5000";
 const CLIENT: &str = "10.0.0.1:50000";
 
@@ -231,7 +231,7 @@ fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
 #[test]
 fn a_datagram_that_waits_does_not_leave_while_the_connection_is_draining() {
     let (mut pair, client, server) = with_a_datagram_that_waits();
-    // The client's close would allow three times its own bytes.
+    // By its CONNECTION_CLOSE the client would raise the amplification limit by three times the bytes of that packet.
     pair.close(Who::Client, client, 0, None, b"");
     let sent = pair.server.sent;
     pair.run_until("the close", |pair| pair.server.closed(server).is_some());

@@ -221,7 +221,7 @@ fn an_urgent_stream_waits_for_no_more_than_the_congestion_window() {
             .congestion_window as usize;
         window_max = window_max.max(window);
         let ahead = bytes_ahead(&mut pair, client, server, n * 4, 10_000);
-        // One packet may already have been made.
+        // One packet may already have been made before the application paused.
         assert!(
             ahead <= window + 3_000,
             "{ahead} bytes went first, the window is {window}"

@@ -22,12 +22,12 @@ fn enabling_batches_late_reports_an_earlier_batch() {
     pair.run_until("the server has the connection", |pair| {
         !pair.server.events.is_empty()
     });
-    // No datagram has arrived at the client yet.
+    // The client has not received a datagram yet.
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.report_batches();
     pair.client.take_events();
     assert_eq!(reported(&pair.client, client), 0);
-    // The report includes the datagram that began the connection. No batch is reported twice.
+    // The first report also contains the datagram that began the connection. Each batch is reported only once.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
@@ -305,7 +305,7 @@ fn keys_are_updated_after_a_number_of_packets() {
             "{server:?}"
         );
         let (client, _, _) = transferred(link, |_| {});
-        // quinn-proto begins one update early in each connection, so that peers must support it.
+        // quinn-proto begins one key update early in each connection, so that peers without support for it are found.
         assert!(client.key_updates <= 1, "{client:?}");
         // Keys are updated as often as possible. An update waits for the end of the last one, and none breaks the
         // connection.

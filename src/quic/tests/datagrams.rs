@@ -149,7 +149,7 @@ fn short_stream_data_overtakes_endless_datagrams() {
             pair.run_until("the few bytes", |pair| pair.server.finished(server, id));
             worst = worst.max(pair.now - begin);
         }
-        // One way takes 5 ms. A loss costs a round trip or more.
+        // The latency of the link is 5 ms in each direction. A lost packet costs one round trip or more.
         let limit = Duration::from_millis(if loss == 0 { 40 } else { 2_000 });
         assert!(worst < limit, "{worst:?} with {loss} % loss");
     }

@@ -113,7 +113,7 @@ fn mutated_datagrams_of_other_connections_leave_no_state() {
         for (_, datagram) in &recorded {
             let datagram = match random.percent(90) {
                 true => mutate(&mut random, datagram),
-                // Unchanged datagrams are often in order, so that handshakes begin.
+                // Some datagrams are delivered unchanged, and often in order, so that handshakes begin.
                 false => datagram.clone(),
             };
             let to = if random.percent(80) {

@@ -117,7 +117,7 @@ fn an_address_above_its_share_gets_no_credit() {
 #[test]
 fn the_heaviest_address_loses_its_oldest_streams() {
     let (mut pair, budget) = pair(5 * MIB / 2);
-    // The account of another client, which holds less.
+    // Another client has an account, and holds less memory than the first.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(MIB / 2);
     let uploads = [(); 4].map(|()| upload(&mut pair, 4 * MIB));
@@ -251,7 +251,7 @@ fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
 fn only_as_many_bidirectional_streams_as_needed_are_shed() {
     let (mut pair, budget) = pair(2 * MIB);
     let (client, server) = pair.establish();
-    // These streams were opened first, and have made no progress since either.
+    // These streams of a client were opened first, and have also made no progress since.
     open(&mut pair, client, one_way(0..3), false);
     open(&mut pair, client, both_ways(0..8), false);
     assert_eq!((seen(&pair, server, 2), seen(&pair, server, 0)), (3, 8));
@@ -267,11 +267,11 @@ fn only_as_many_bidirectional_streams_as_needed_are_shed() {
 fn streams_without_data_are_not_shed() {
     let (mut pair, _) = pair(2 * MIB);
     let [(idle_client, idle), (client, heavy)] = [(); 2].map(|()| pair.establish());
-    // The older connection's streams would be shed first if they held anything.
+    // The streams of the older connection would be shed first, but they hold no data.
     open(&mut pair, idle_client, both_ways(0..4), false);
     open(&mut pair, idle_client, one_way(0..4), false);
     open(&mut pair, client, both_ways(0..4), false);
-    // One stream of the idle client holds a little.
+    // A stream of the idle client holds some data.
     connection(&mut pair, idle).read_on_demand();
     let conn = pair.client.endpoint.connection(idle_client).unwrap();
     conn.send_stream(16, Bytes::from(vec![1; 20_000]), false)

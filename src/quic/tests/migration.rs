@@ -136,7 +136,7 @@ fn only_a_confirmed_client_with_spare_connection_ids_migrates() {
     assert_eq!(refused, Err(MigrationError::Server));
     pair.close(Who::Client, client, 0, None, b"");
     assert_eq!(migrate(&mut pair, client, 1), Err(MigrationError::Closed));
-    // A server with connection IDs of length 0 has issued no spare one.
+    // A server whose connection IDs have length 0 can issue only that one, so a client that migrates has no other.
     let settings = EndpointSettings {
         connection_id_length: 0,
         ..EndpointSettings::default()
@@ -329,7 +329,7 @@ fn the_preferred_address_is_used_with_its_connection_id() {
     let (client, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
     let ids = ids_of_client(&pair);
-    // The challenge and all packets after it have the same connection ID.
+    // The packet with the challenge and all packets after it are sent to the same connection ID.
     assert_eq!(ids.len(), 2, "{ids:?}");
     let peer = pair.client.endpoint.peek(client).unwrap();
     assert_eq!(peer.remote_addr(), addr("10.0.0.3:4433"));

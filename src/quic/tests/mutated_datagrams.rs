@@ -10,7 +10,7 @@ use crate::support::{Pair, Random, Who, with_transport};
 use bytes::Bytes;
 use uringcore_quic::{CloseKind, ConnectionKey, Event, ServerSettings, VERSION_1, VERSION_2};
 
-/// The number of mutated datagrams in all stages and to both sides.
+/// The number of mutated datagrams, over all stages and both receivers.
 const MUTATED: usize = 1_000_000;
 /// A connection with version 1 only, and one that begins with version 1 and switches to version 2.
 const VERSIONS: [&[u32]; 2] = [&[VERSION_1], &[VERSION_2, VERSION_1]];
@@ -185,7 +185,8 @@ impl Attack {
         conn.close(now, 7, None, b"enough");
     }
 
-    /// Delivers `count` mutated datagrams. Returns how many of them the client and the server got.
+    /// Delivers `count` mutated datagrams. Returns the number of those that the client got, and of those that the
+    /// server got.
     fn attack(&mut self, stage: Stage, count: usize, random: &mut Random) -> [usize; 2] {
         let recorded = std::mem::take(&mut self.pair.recorded);
         self.pair.record = false;

@@ -47,7 +47,8 @@ fn both_sides_log_the_same_packets() {
             .map(|event| event.data.as_str())
             .collect()
     };
-    // A packet has the same entry on both sides. Only the source connection ID is missing where the header was short.
+    // Sender and receiver log a packet with equal entries. The receiver's entry lacks only the source connection ID, if
+    // the packet had a short header.
     let sent: BTreeSet<_> = of(0, "transport:packet_sent").into_iter().collect();
     let received = of(1, "transport:packet_received");
     assert!(received.len() > 4);
@@ -378,7 +379,7 @@ fn a_migration_of_the_peer_is_logged() {
           \"port_v4\":7}}"
         ]
     );
-    // The client cannot notice the change.
+    // The client's address changes on the way (NAT), so the client logs nothing.
     assert!(logged(&mut net, Who::Client, client, name).is_empty());
 }
 
@@ -406,7 +407,7 @@ fn a_version_negotiation_packet_and_the_restart_are_logged() {
     let versions = format!("\"client_versions\":[{RESERVED},1]");
     assert!(events[at].data.contains(&versions), "{}", events[at].data);
     assert!(events[at].data.contains("\"chosen_version\":1"));
-    // The second attempt is in the same log, and its packet numbers begin at zero.
+    // The connection restarts with another version and keeps its log. Its packet numbers begin at zero again.
     let received = numbered(&events[at..], "transport:packet_received");
     assert!(received.contains(&("initial".into(), 0)));
     assert!(!names.contains(&"transport:packet_dropped"), "{events:?}");

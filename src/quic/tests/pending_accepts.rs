@@ -74,7 +74,8 @@ fn a_pending_accept_counts_as_a_handshake_of_its_address() {
         waiting.iter().any(|key| pair.client.has(*key, completed))
     });
     pair.run_until("its end", |pair| pair.server.endpoint.handshakes() == 3);
-    // The handshakes continue without an answer. The client sends nothing more, so they fail.
+    // The application does not answer, so the handshakes continue without a session. The client sends nothing more, so
+    // they time out.
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(12));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -280,8 +281,8 @@ fn hello(pair: &mut Pair) -> Vec<Vec<u8>> {
     flight.into_iter().map(|(_, datagram)| datagram).collect()
 }
 
-/// RFC 9000 section 8.1. The link asserts for each datagram that no address gets more than three times the bytes that
-/// came from it.
+/// RFC 9000 section 8.1. The link checks for each datagram that no unvalidated address gets more than three times the
+/// bytes that came from it.
 #[test]
 fn only_datagrams_from_the_waiting_address_are_counted() {
     let mut pair = with_a_long_hello();

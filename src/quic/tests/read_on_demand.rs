@@ -94,7 +94,7 @@ fn the_end_is_returned_with_the_last_byte() {
     assert_eq!((data.len(), end), (400, None));
     let (data, end) = read(&mut pair, server, 0, 600);
     assert_eq!((data.len(), end), (600, Some(StreamEnd::Finished)));
-    // The stream has ended, so it can neither be read nor stopped.
+    // The stream has ended, so it can be neither read nor stopped any more.
     assert_eq!(read(&mut pair, server, 0, 600), (Vec::new(), None));
     conn(&mut pair, server).stop_stream(0, 1).unwrap_err();
 }
@@ -149,7 +149,7 @@ fn streams_are_opened_as_the_peer_allows() {
     let opener = pair.client.endpoint.connection(client).unwrap();
     opener.read_on_demand();
     assert_eq!(opener.open_stream(false), Some(0));
-    // Stream 4 is used by its ID before it can be opened.
+    // The program writes to stream 4 before the peer's limit allows the stream.
     opener.send_stream(4, pattern(4, 10), true).unwrap();
     opener.send_stream(8, pattern(8, 10), true).unwrap();
     assert_eq!(opener.open_stream(false), None);

@@ -387,7 +387,7 @@ fn rejected_early_data_above_the_servers_limit_still_arrives() {
     }
 }
 
-/// A session store that stores nothing. With `nonsense` it stores garbage.
+/// A session store for tests that stores nothing. With `nonsense` it returns garbage.
 #[derive(Debug, Default)]
 struct Unwilling {
     nonsense: bool,
@@ -468,7 +468,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         });
     let token = token.expect("the server sends tokens");
 
-    // Another setup, like another process, and a server that validates every address.
+    // The client has another setup, as if it were another process. The server validates every address by a Retry.
     let mut retrying = server_settings();
     retrying.retry = Retry::Always;
     let mut pair = Pair::new(client_settings(), retrying);
@@ -511,7 +511,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
     assert_eq!(error.field, "token");
 }
 
-/// The lookups for which the application was asked and has not answered.
+/// The look-ups that the application was asked for and has not answered.
 fn questions(pair: &Pair) -> Vec<(u64, Vec<Vec<u8>>)> {
     let question = |(_, event): &(ConnectionKey, Event)| match event {
         Event::SessionsAsked {

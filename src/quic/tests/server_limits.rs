@@ -38,13 +38,13 @@ fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
     flood.collect()
 }
 
-/// Delivers first packets to the server. Its answers are lost.
+/// Delivers first packets to the server, and drops its answers.
 fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     let mut buffer = Vec::new();
     for (remote, packet) in packets {
         pair.deliver_from(*remote, packet);
         let endpoint = &mut pair.server.endpoint;
-        // The link is busy until all packets of the wave have arrived.
+        // The link stays busy until all packets of this group have arrived.
         if !pair.has_strangers {
             while endpoint.poll_transmit(pair.now, &mut buffer).is_some() {}
         }
@@ -128,7 +128,7 @@ fn connections_of_one_address_above_its_limit_are_refused() {
         assert_eq!(ended(&mut pair, key), refused);
         let stats = pair.server.endpoint.stats();
         assert_eq!((stats.incoming_refused, stats.refused_for_address), (1, 1));
-        // A closed connection makes room at once, although its state is kept for a while.
+        // A closed connection does not count against the limit, although its state is kept for a while.
         pair.close(Who::Client, open[0], 0, None, b"");
         pair.run_for(2 * pair.link.latency);
         assert_eq!(pair.server.endpoint.len(), 3, "it lingers");

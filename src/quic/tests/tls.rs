@@ -350,7 +350,7 @@ fn a_self_signed_client_certificate_can_be_trusted() {
             client
         };
         Pair::new(with(&identity), server.clone()).establish();
-        // Another certificate for the same name is not trusted.
+        // The server does not trust another certificate, although it is for the same name.
         let [ours, _] = fail(&mut Pair::new(with(&made(is_ca).1), server), "localhost");
         assert!(matches!(ours.unwrap().3, CloseKind::Tls { .. }));
     }

@@ -81,7 +81,7 @@ fn a_ticket_is_used_by_connections_that_begin_with_its_version() {
         .map(|of| VERSIONS.map(|first| (of, first)))
         .concat()
     {
-        // If the client does not state the ticket's version, only the server checks it.
+        // If the client does not know the version of its ticket, only the server checks it.
         for is_known in [true, false] {
             let (mut ticket, ..) = credentials(&mut pair, &only(of));
             ticket.version = ticket.version.filter(|_| is_known);
@@ -232,7 +232,7 @@ fn early_data_rejected_by_a_switching_server_arrives_once() {
     for first in VERSIONS {
         let mut pair = Pair::new(client_settings(), early_server());
         let (ticket, ..) = credentials(&mut pair, &only(first));
-        // Another server, which does not have the session.
+        // The client connects to another server, which does not have the session.
         let mut pair = Pair::new(client_settings(), early_server());
         pair.client_setup = with_ticket(switching(first), &ticket);
         let data = Random::new(9).bytes(40_000);

@@ -319,7 +319,7 @@ fn invalid_version_negotiation_packets_are_ignored() {
     for length in 0..whole.len() {
         pair.deliver(Who::Client, &whole[..length], None);
     }
-    // A server gets the packet.
+    // The forged packet is delivered to the server.
     pair.deliver(Who::Server, &whole, None);
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));

@@ -68,7 +68,7 @@ impl TrustStore {
         self.0.is_empty()
     }
 
-    /// Bytes that differ from those of stores with other authorities.
+    /// Returns bytes that distinguish this certificate store from stores with other authorities.
     pub(super) fn name(&self) -> Vec<u8> {
         let anchors = self.0.roots.iter();
         let parts = anchors.flat_map(|anchor| [&anchor.subject, &anchor.subject_public_key_info]);

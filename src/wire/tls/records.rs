@@ -9,7 +9,7 @@
 pub struct RecordBoundaries {
     /// The number of bytes that were passed in so far.
     seen: u64,
-    /// The offset after the last complete record.
+    /// The offset in the stream at which the last complete record ends.
     whole_until: u64,
     /// The offset after the record whose header was read last, and whose content is incomplete; `None` inside a
     /// header.
@@ -47,7 +47,8 @@ impl RecordBoundaries {
         self.whole_bytes(left) > 0
     }
 
-    /// Of the last `left` bytes, which the reader has not taken yet, the number that belong to complete records.
+    /// Returns the number of bytes that belong to complete records, among the last `left` bytes, which the reader has
+    /// not taken yet.
     pub fn whole_bytes(&self, left: usize) -> usize {
         if self.lost {
             return left;

@@ -10,7 +10,7 @@ It re-exports them. On the ring no thread pool is used.
 
 from __future__ import annotations
 
-from .._open import open  # noqa: A004 - the name is the point
+from .._open import open  # noqa: A004 - the name is aiofiles'
 from .._standard_streams import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
 
 __all__ = [

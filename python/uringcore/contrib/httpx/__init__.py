@@ -4,7 +4,7 @@
     from uringcore.contrib.httpx import AsyncHTTP3Transport
 
     async with httpx.AsyncClient(transport=AsyncHTTP3Transport()) as client:
-        response = await client.get("https://example.org/")   # over TCP; its Alt-Svc offers HTTP/3
+        response = await client.get("https://example.org/")   # over TCP; its Alt-Svc field offers HTTP/3
         response = await client.get("https://example.org/")   # over HTTP/3
         print(response.http_version)
 

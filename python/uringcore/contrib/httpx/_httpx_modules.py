@@ -14,7 +14,7 @@ __all__ = ["LIBRARIES", "AsyncBaseTransport", "AsyncByteStream", "is_httpx2", "l
 
 
 def installed() -> tuple[ModuleType, ...]:
-    """Returns the installed libraries. Raises ``ImportError`` if there is neither."""
+    """Returns those of the two libraries that are installed. Raises ``ImportError`` if neither is."""
     found: list[ModuleType] = []
     for name in ("httpx", "httpx2"):
         try:
@@ -23,7 +23,7 @@ def installed() -> tuple[ModuleType, ...]:
             if exc.name != name:
                 raise
             continue
-        # Checked because both names are one module after `httpx2.alias_httpx()`.
+        # After `httpx2.alias_httpx()` both names are one module, which must be listed only once.
         if library not in found:
             found.append(library)
     if not found:
@@ -52,7 +52,7 @@ def is_httpx2(library: ModuleType) -> bool:
 
 
 def common(name: str) -> Any:
-    """Returns a class that inherits from each library's class of that name."""
+    """Returns a class that derives from the class with the name ``name`` in each library."""
     bases = tuple(getattr(library, name) for library in LIBRARIES)
     return bases[0] if len(bases) == 1 else type(name, bases, {})
 

@@ -115,7 +115,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self._configuration = configuration
         self._client: Client | None = None
         is_the_same = verify is not True or cert is not None
-        # The authorities are read here, because that may fail, and because it blocks.
+        # The trusted authorities are read here, because reading them may fail and blocks.
         self._trust = {
             library: self._read_trust(library, verify, cert, trust_env)
             for library in (LIBRARIES[:1] if is_the_same else LIBRARIES)
@@ -144,8 +144,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         return self._given_tcp is None and not self._always
 
     def _begin(self, library: Any) -> Client:
-        """Makes the transports of HTTP/3 and TCP. Without named authorities they trust those of
-        ``library``."""
+        """Makes the transports for HTTP/3 and for TCP. If the program has named no authorities, they trust
+        those of ``library``."""
         self._context, self._configuration = self._trust[library]
         self._trust.clear()
         if self._makes_tcp:
@@ -173,8 +173,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     @property
     def _trusts_other_hosts(self) -> bool:
-        # If certificates are not verified, an alternative is used only on the origin's own host (RFC 7838
-        # section 2.1).
+        # Without verified certificates, an alternative service is used only on the origin's own host (RFC
+        # 7838 section 2.1).
         assert self._configuration is not None
         return self._configuration.verify_mode != ssl.CERT_NONE
 
@@ -318,7 +318,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     def _learn(self, origin: Origin, response: httpx.Response) -> None:
         fields = response.headers.get_list("alt-svc")
-        # A 421 may come from another server than the origin's, so its Alt-Svc field is ignored (RFC 7838
+        # A 421 may come from a server other than the origin's, so its Alt-Svc field is ignored (RFC 7838
         # section 6).
         if fields and response.status_code != MISDIRECTED:
             age = response.headers.get("age", "")

@@ -18,8 +18,8 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["quic_configuration", "tls_context"]
 
-# Paths at which Linux distributions have their authorities (truststore's list). They are tried if OpenSSL's
-# own paths do not exist.
+# Paths at which Linux distributions keep their trusted authorities (from truststore). They are tried if
+# OpenSSL's own paths do not exist.
 BUNDLES = (
     "/etc/ssl/cert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",

@@ -31,7 +31,7 @@ class Backlog(Generic[_Link]):
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def enter(self, link: _Link) -> bool:
-        """Adds a connection. Returns false if there is no room for it."""
+        """Adds a connection. Returns false if the backlog is full."""
         if len(self._links) >= self._places:
             over = next((other for other in self._links if other.is_closed), None)
             if over is not None:
@@ -51,7 +51,8 @@ class Backlog(Generic[_Link]):
         return self._links.popleft() if self._links else None
 
     async def wait(self) -> None:
-        """Waits until there is a connection, or the queue was cleared. If cancelled it wakes the next."""
+        """Waits until a connection is in the queue, or the queue was cleared. A waiter that is cancelled
+        wakes the next one."""
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         try:

@@ -81,7 +81,8 @@ class AwaitableContext(Generic[_Made]):
 
 
 class ClosedOnExit:
-    """Leaving the block closes the object and waits until it is closed."""
+    """A base class for objects that are closed at the end of their ``async with`` block, which waits until
+    they are closed."""
 
     __slots__ = ()
 

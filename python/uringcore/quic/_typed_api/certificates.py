@@ -30,7 +30,7 @@ class Certificate:
     """
 
     chain: PemSource
-    """The certificate, with the rest of its chain behind it if it is PEM."""
+    """The certificate. If it is PEM, the rest of its chain may follow in it."""
 
     private_key: PemSource | None = field(default=None, repr=False)
     """The private key: PKCS #8, SEC 1 or PKCS #1. With ``None`` it is in the PEM of the chain."""
@@ -46,13 +46,14 @@ class Certificate:
     only."""
 
     def __repr__(self) -> str:
-        # Not shown, because PEM bytes may contain the private key.
+        # PEM bytes are not shown, because they may contain the private key.
         chain = "<bytes>" if isinstance(self.chain, bytes) else repr(self.chain)
         return f"{type(self).__name__}(chain={chain}, server_names={self.server_names!r})"
 
 
 CertificateSource = Certificate | tuple[PemSource, PemSource]
-"""A ``Certificate``, or a pair: the certificate with its chain, and its private key."""
+"""A certificate for an option: a ``Certificate``, or a pair of the certificate with its chain and its private
+key."""
 
 _Read = tuple[list[bytes], bytes, Sequence[str] | None]
 
@@ -107,7 +108,8 @@ def _is_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | None
 
 
 def _without_asterisk(names: Sequence[str] | None) -> Sequence[str] | None:
-    """Returns the names without ``"*"``, which means all other clients: they get the first certificate."""
+    """Returns the names without ``"*"``. That name means all clients without a certificate of their own,
+    which get the first certificate."""
     if names is None or isinstance(names, (str, bytes)):
         return names
     return [name for name in names if name != "*"]
@@ -119,7 +121,7 @@ def _set(configuration: QuicConfiguration, chain: list[bytes], key: bytes) -> No
 
 
 def _read(name: str, source: CertificateSource) -> _Read:
-    """Returns the chain and the key in DER, and the names. Errors contain ``name``."""
+    """Reads a certificate. Returns its chain and its key in DER, and its names. Errors mention ``name``."""
     if isinstance(source, Certificate):
         given = source
     elif isinstance(source, tuple) and len(source) == 2:

@@ -32,7 +32,8 @@ class Connection(DeliveredOnExit, ConnectionBase):
     _origin: str | None
 
     def __new__(cls, link: ConnectionProtocol) -> Connection:
-        """Internal: those two functions make connections."""
+        """Only ``connect`` and ``Listener.accept`` make connections, so the constructor is not for
+        programs."""
         self = super().__new__(cls, link.manager)
         self._link = link
         self._origin = made_at(link.loop)
@@ -40,7 +41,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def alpn(self) -> str | None:
-        """The application protocol that both sides agreed on, if any."""
+        """The application protocol that both sides have agreed on. ``None`` if they have not."""
         return self._link.quic.alpn_protocol
 
     @property
@@ -71,7 +72,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def server_name(self) -> str | None:
-        """The server name that the client requested."""
+        """The server name that the client has requested."""
         return self._link.quic.server_name
 
     @property
@@ -102,7 +103,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def version(self) -> int | None:
-        """The QUIC version in use, ``None`` before it is known."""
+        """The QUIC version of the connection. ``None`` before the version is decided."""
         return self._link.quic.version
 
     @property

@@ -1,6 +1,6 @@
-"""The part of a connection between its events and the program's object. Not here: the program's object
-(``connection``); the handshake, the pings and the end (:mod:`uringcore.quic._connection_lifecycle`); streams
-and datagrams, which are in Rust.
+"""Passes the events of a connection to the program's object. Not here: the program's object (``connection``);
+the handshake, the pings and the end (:mod:`uringcore.quic._connection_lifecycle`); streams and datagrams,
+which are in Rust.
 
 :class:`BaseConnectionProtocol` serves any typed connection, :class:`ConnectionProtocol` one whose streams
 belong to the program.
@@ -50,13 +50,15 @@ class BaseConnectionProtocol(ConnectionLife):
             quic._set_credential_handlers(self._got_ticket, self._got_token)
 
     def connection_made(self, transport: QuicTransport) -> None:
-        """The endpoint has created this connection; its events come here from now on."""
+        """The endpoint has created this connection, and passes the connection's events to this object from
+        now on."""
         self._transport = transport
         self.opened(transport, transport.flush if self._flushes else None)
         self.quic._set_receiver(self._received)
 
     def connect(self, address: Any) -> None:
-        """Begins the handshake; data sent in the same loop iteration leaves with it."""
+        """Begins the handshake. Data that is sent in the same loop iteration leaves together with the first
+        packets."""
         self.quic.connect(address, now=self.loop.time())
         self.transmit()
 
@@ -139,12 +141,12 @@ class BaseConnectionProtocol(ConnectionLife):
         assert self._end is not None
         self._over(self._end, is_orderly)
         if self._transport is not None and self.quic.configuration.is_client:
-            # A client's socket belongs to its connection alone; it lingers while the server may repeat
-            # packets.
+            # A client's socket belongs to its connection alone. It stays open for a while, because the server
+            # may repeat packets.
             self._transport.close()
 
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
-        """Handles the end of the connection; ``make_error()`` returns its error."""
+        """Handles the end of the connection. ``make_error()`` makes the exception for waiting calls."""
 
 
 class ConnectionProtocol(BaseConnectionProtocol):

@@ -29,7 +29,7 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig:
-    """The settings of both sides."""
+    """The settings that clients and servers have in common."""
 
     alpn: Sequence[str] = ()
     """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
@@ -98,7 +98,7 @@ class EndpointConfig:
     """True if larger packets are probed (RFC 8899)."""
 
     connection_id_length: int = 8
-    """Bytes of the connection IDs that this side issues, 4 to 20."""
+    """The length of the connection IDs that this side issues: 4 to 20 bytes."""
 
     key_update_packets: int | None = None
     """The number of packets after which the packet keys change (RFC 9001 section 6). With ``None`` they
@@ -126,7 +126,7 @@ class EndpointConfig:
     qlog: QuicLogger | None = None
     """The writer of qlog traces, which contain all packets; ``None`` writes none."""
 
-    # Fields of QuicConfiguration that have another name here.
+    # The fields that have another name in QuicConfiguration.
     _names: ClassVar[dict[str, str]] = {
         "alpn_protocols": "alpn",
         "cadata": "authorities",

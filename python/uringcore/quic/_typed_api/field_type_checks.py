@@ -15,7 +15,7 @@ from uringcore.quic._errors import QuicConfigurationError
 
 __all__ = ["check_types"]
 
-# The types that each annotation allows, and their names in messages.
+# For each annotation, the types that it allows, and their names for messages.
 _TYPES: dict[object, tuple[tuple[type, ...], str]] = {
     "PemSource": ((str, bytes, os.PathLike), "a path or PEM bytes"),
     "bool": ((bool,), "True or False"),

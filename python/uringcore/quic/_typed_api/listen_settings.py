@@ -122,8 +122,8 @@ class ListenerSettings:
                 message = "cannot change while the listener is open"
                 raise QuicConfigurationError(name, message)
         with self.accept_settings.changed(self._make(config), config.retry) as setup:
-            # This fails if the program has set SO_REUSEPORT on the socket meanwhile, with which a key is
-            # not allowed.
+            # This fails if the program has set SO_REUSEPORT on the socket in the meantime: such a socket
+            # cannot have a reset key.
             transport._accept_with(setup, self.accept_settings.reset_keys())
         self.config = config
 

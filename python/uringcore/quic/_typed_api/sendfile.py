@@ -38,7 +38,7 @@ async def sendfile(
             at += len(piece)
     finally:
         if at > offset:
-            # As with loop.sendfile, the file's position is behind the sent bytes afterwards.
+            # After the call the file's position is behind the sent bytes, as with loop.sendfile.
             file.seek(at)
     return at - offset
 

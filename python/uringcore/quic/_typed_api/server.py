@@ -40,13 +40,13 @@ class Listener(ClosedOnExit):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and port that it is bound to."""
+        """The address and port that the listener's socket is bound to."""
         name = self._transport.get_extra_info("sockname")
         return str(name[0]), int(name[1])
 
     @property
     def is_closed(self) -> bool:
-        """True if it was closed."""
+        """True if the listener was closed."""
         return self._is_closed
 
     def stats(self) -> dict[str, int]:

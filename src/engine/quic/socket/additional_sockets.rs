@@ -65,7 +65,7 @@ impl AdditionalSockets {
         (!socket.is_closing).then_some(socket.raw_fd)
     }
 
-    /// Arms a receive on each socket, and closes the marked ones.
+    /// Arms a receive on each additional socket, and closes the sockets that are marked as removed.
     pub fn flush(&mut self, driver: &mut Driver, token: impl Fn(u8) -> Token) {
         for (number, socket) in (1_u8..).zip(&mut self.slots) {
             let Some(socket) = socket else { continue };

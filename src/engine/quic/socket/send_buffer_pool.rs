@@ -9,7 +9,8 @@ use bytes::Bytes;
 pub(crate) struct BufferPool {
     /// At most [`AT_HAND`] free buffers that were never lent to the kernel. Taking one needs no lock.
     at_hand: Vec<Vec<u8>>,
-    /// Free buffers that the kernel has read. They return from any thread, when the last clone of their bytes is dropped.
+    /// Free buffers that the kernel has read. A buffer is added by any thread, when the last clone of its bytes is
+    /// dropped.
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
@@ -22,7 +23,8 @@ struct PooledBuffer {
 }
 
 impl BufferPool {
-    /// The pool keeps at most `kept_max` free buffers that were lent to the kernel, and [`AT_HAND`] others.
+    /// Makes a pool that keeps at most `kept_max` free buffers that the kernel has used, and [`AT_HAND`] free buffers
+    /// that it has not.
     pub fn new(kept_max: usize) -> Self {
         Self {
             at_hand: Vec::new(),
@@ -39,7 +41,7 @@ impl BufferPool {
             .unwrap_or_default()
     }
 
-    /// Takes back a buffer that was not lent.
+    /// Takes back a buffer that was not passed to the kernel.
     pub fn give_back(&mut self, vec: Vec<u8>) {
         if self.at_hand.len() < AT_HAND && vec.capacity() > 0 {
             self.at_hand.push(vec);
@@ -48,7 +50,7 @@ impl BufferPool {
         }
     }
 
-    /// Converts the buffer to `Bytes`. The buffer returns to the pool when the last clone of them is dropped.
+    /// Converts the buffer to `Bytes`. It returns to the pool when the last clone of the `Bytes` is dropped.
     pub fn lend(&self, vec: Vec<u8>) -> Bytes {
         Bytes::from_owner(self.pooled(vec))
     }
@@ -86,7 +88,7 @@ fn lock(free: &Mutex<Vec<Vec<u8>>>) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket fills two buffers at a time: it asks for a second batch before it sends the first one.
+/// The number of buffers that a socket fills at a time: it asks for a second batch before it sends the first one.
 const AT_HAND: usize = 2;
 
 #[cfg(test)]

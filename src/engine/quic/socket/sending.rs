@@ -18,11 +18,12 @@ pub(super) struct Batch {
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
-    /// How often the kernel has reported the error of another send instead of sending this batch.
+    /// The number of times that the kernel did not send this batch, because it first reported an error that an earlier
+    /// send had caused.
     retries: u8,
 }
 
-/// A batch of packets that is not queued. If no other batch follows, it is sent from the buffer that it was written to.
+/// A batch of packets before it is queued. If it is the only batch, it is sent from the buffer that it was written to.
 enum Packets {
     New(Transmit, Vec<u8>),
     /// A batch that the socket has refused before.
@@ -114,7 +115,7 @@ impl QuicSocket {
     }
 
     fn queue(&mut self, driver: &mut Driver, batch: Batch, was_refused: bool) {
-        // The additional socket was closed, so its packets are lost.
+        // The additional socket that the packets were made for is closed, so the packets are lost.
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
         };
@@ -233,15 +234,15 @@ impl QuicSocket {
         }
     }
 
-    /// Handles the error of a send. After most errors the packets are lost, and QUIC retransmits them. The other
-    /// errors are handled here.
+    /// Handles the error of a send. After most errors the packets count as lost, and QUIC retransmits them. This
+    /// function handles the errors that need more.
     fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
         self.counters.send_errors += 1;
         // The error may be the report of an earlier send. Such a report would stay in the error queue.
         self.read_error_queue(batch.socket, now);
         match error.0 {
-            // Some network drivers accept the GSO option and then refuse the batch. It is sent again as single
-            // datagrams.
+            // Some network drivers accept the GSO option and then reject the batch. Its datagrams are sent again, one
+            // by one.
             libc::EIO | libc::EINVAL if batch.segment_size.is_some() => {
                 log::info!("the kernel refuses GSO on a QUIC socket ({error}): sending singly");
                 self.protocol.set_gso(1);
@@ -261,7 +262,7 @@ impl QuicSocket {
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES if batch.retries == 0 => {
                 self.try_again(batch);
             }
-            // The connection ends at once, not after the handshake's time-out.
+            // The connection ends at once, instead of waiting for the time-out of its handshake.
             _ if is_permanent(error) => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }

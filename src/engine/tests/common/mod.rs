@@ -91,8 +91,8 @@ pub fn turn_until(
     }
 }
 
-/// Runs loop iterations until the only transport, which is closing, has ended. Returns the events of its end. Releases its
-/// descriptor on `Lost`.
+/// Runs loop iterations until the only transport, which is closing, has ended. Releases the transport's descriptor on
+/// `Lost`. Returns the events of the end.
 pub fn events_of_end(engine: &mut Engine, key: Key, fd: OwnedFd) -> Vec<&'static str> {
     let mut fd = Some(fd);
     let mut reported = Vec::new();

@@ -25,7 +25,7 @@ pub struct Pair {
     pub client: QueuedConnection,
     pub server: QueuedConnection,
     pub feed: Feed,
-    /// The stream whose data is held back, and (next field) that data.
+    /// The stream whose data the test holds back. The next field has that data.
     pub held_stream: Option<u64>,
     held: VecDeque<Output>,
 }
@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    /// Passes outputs to the other side until both sides have no more.
+    /// Passes the output of each side to the other, until neither side has more.
     pub fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -80,7 +80,7 @@ impl Pair {
         }
     }
 
-    /// Passes on the data that was held back.
+    /// Delivers the data that was held back.
     pub fn release(&mut self) {
         self.held_stream = None;
         while let Some(output) = self.held.pop_front() {

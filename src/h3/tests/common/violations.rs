@@ -59,7 +59,7 @@ fn expect_close(role: Role, stream_id: u64, data: &[u8], fin: bool, code: Code) 
         feed_stream(&mut connection, stream_id, data, fin, feed);
         assert_eq!(close_code(&mut connection), Some(code), "{feed:?}");
         assert!(connection.is_closed());
-        // After it is closed, the connection ignores all input.
+        // The connection is closed, so it must ignore further input.
         events(&mut connection);
         connection.handle_stream_data(8, headers_frame(&GET).into(), true);
         connection.handle_datagram(Bytes::new());
@@ -93,8 +93,8 @@ pub fn refuses(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, false, code);
 }
 
-/// Expects that data and then the end of a request stream end only that request. In strict mode they close the
-/// connection.
+/// Checks that data and then the end of a request stream end only that request, with `code`. In strict mode they must
+/// close the connection.
 #[track_caller]
 pub fn refuses_at_end(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, true, code);

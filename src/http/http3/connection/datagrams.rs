@@ -23,8 +23,7 @@ impl Connection {
         now: Instant,
     ) {
         match self.exchanges.get(stream_id).map(|it| &it.datagrams) {
-            // The datagram arrived before its request, or after the request's end, and is dropped (RFC 9297 section
-            // 2.1).
+            // The datagram came before its request, or after the request's end. It is dropped (RFC 9297 section 2.1).
             None => {}
             Some(Datagrams::None) => {
                 // RFC 9297 section 2: the request has no datagrams.

@@ -43,8 +43,8 @@ impl Connection {
         }
         match self.exchanges.room(self.limits.open_requests) {
             Room::Free => {}
-            // Most running applications work for requests that the client has abandoned. Its new request counts as
-            // abandoned too, so that the client reaches the limit of early resets.
+            // Most running applications work on requests that the client has abandoned. The client's new request counts
+            // as abandoned, too, so that the client soon reaches the limit of early resets.
             Room::FullOfAbandoned if !self.count_abandoned(quic, now) => return,
             Room::Full | Room::FullOfAbandoned => {
                 let code = Code::H3_REQUEST_REJECTED;
@@ -137,8 +137,8 @@ impl Connection {
         self.start_idle_timer(now);
     }
 
-    /// Counts a request that the client abandoned before it was answered. False if there were too many: then the
-    /// connection is closed.
+    /// Counts a request that the client abandoned before it was answered. Returns false if there were too many, and the
+    /// connection was closed for that.
     pub(super) fn count_abandoned(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
         let may = self.rapid_resets.count(now);
         if !may {

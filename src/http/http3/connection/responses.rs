@@ -23,7 +23,7 @@ impl From<LocalError> for SendError {
 /// The part of a response that one call sends.
 enum Part<'a> {
     Headers(&'a [(&'a [u8], &'a [u8])]),
-    /// A header section and the content after it.
+    /// A header section, and the content that follows it.
     Message(&'a [(&'a [u8], &'a [u8])], Bytes),
     Content(Bytes),
 }
@@ -72,7 +72,7 @@ impl Connection {
         self.send(quic, stream_id, Part::Headers(fields), fin, now)
     }
 
-    /// Sends a header section and content after it. Small content is sent in the same write.
+    /// Sends a header section and the content that follows it. Small content is sent in the same write.
     pub fn respond(
         &mut self,
         quic: &mut quic::Connection,
@@ -91,7 +91,7 @@ impl Connection {
         self.send(quic, stream_id, Part::Message(fields, content), fin, now)
     }
 
-    /// Sends content. `fin` ends the response.
+    /// Sends content of a response. `fin` ends the response.
     pub fn send_data(
         &mut self,
         quic: &mut quic::Connection,
@@ -129,7 +129,7 @@ impl Connection {
         if let Some(fields) = head {
             let priority = &mut open.exchange.priority;
             priority.set_application(quic, stream_id, fields);
-            // From now on there is no time-out for the request's content.
+            // The response has begun, so the time-out for the request's content no longer applies.
             open.exchange.has_begun = true;
         }
         if fin {
@@ -137,8 +137,8 @@ impl Connection {
             let writing = Writing::new(queued, open.answer(), &self.limits, now);
             self.stalled_responses.answered(stream_id, writing);
         }
-        // QUIC has refused the data because the stream has ended. The event about the end may come late, if the
-        // application does not wait for any event.
+        // QUIC refused the data because the stream has ended. The event about the end may be handled late, if the
+        // application does not wait for events.
         match self.h3.take_refused(stream_id) {
             true => Err(SendError::Gone),
             false => Ok(()),

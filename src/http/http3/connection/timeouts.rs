@@ -48,7 +48,7 @@ impl Connection {
         self.is_drained() && self.idle_timer.has_lasted(self.limits.keep_alive, now)
     }
 
-    /// Abandons the responses of which the client has read nothing, or too little, for too long.
+    /// Abandons responses of which the client has read too little, or nothing, for too long.
     fn abandon_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
         let queued = |stream_id| quic.send_queue_bytes(stream_id);
         let mut waiting = self.exchanges.waiting();
@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Frees unused capacity of an idle connection.
+    /// Frees the unused capacity of an idle connection.
     fn free_capacity(&mut self, quic: &mut quic::Connection) {
         self.idle_timer.capacity_freed();
         self.h3.free_capacity();

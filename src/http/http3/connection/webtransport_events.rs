@@ -13,8 +13,8 @@ use crate::message::{Head, Refusal};
 use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};
 
 impl Connection {
-    /// Like [`new`](Self::new), with WebTransport. Its streams are read on demand. The QUIC connection must accept
-    /// datagrams (RFC 9221).
+    /// Makes a connection as [`new`](Self::new) does, with WebTransport. The streams of sessions are read on demand.
+    /// The QUIC connection must accept datagrams (RFC 9221).
     pub fn with_webtransport(
         quic: &mut quic::Connection,
         mut settings: h3::Settings,
@@ -80,7 +80,7 @@ impl Connection {
             .take_second_event()
     }
 
-    /// Passes an event of `h3` to the sessions. Returns it if it concerns no session.
+    /// Passes an event of `h3` to the session that it concerns. Returns the event if it concerns no session.
     pub(super) fn route_h3(
         &mut self,
         quic: &mut quic::Connection,

@@ -23,7 +23,7 @@ fn stop(site: &mut Site, streams: &[u64]) {
     site.wait(Duration::from_millis(20));
 }
 
-/// A server that allows a client this number of early resets.
+/// Makes a server that allows its client this number of early resets.
 fn site(early_resets: u32) -> Site {
     Site::new(Limits {
         early_resets,
@@ -137,7 +137,7 @@ fn responses_that_wait_for_connection_credit_continue_in_order_unless_they_ended
         let is_held_up =
             |site: &mut Site| site.command(|http, quic, now| http.is_held_up(quic, stream_id, now));
         if is_held_up(&mut site) {
-            // A response that waits again keeps its place in the order.
+            // A response that has to wait again keeps its position among the waiting ones.
             assert!(is_held_up(&mut site));
             held.push(stream_id);
         }

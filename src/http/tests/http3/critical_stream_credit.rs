@@ -5,7 +5,8 @@ use uringcore_http::http3::{Event, Limits};
 
 use super::{GET, POST, Site};
 
-/// A client that does not read the server's control stream and QPACK streams, so that these keep their initial credit.
+/// Makes a client that does not read the server's control stream and QPACK streams. So the server keeps only its
+/// initial credit for them.
 fn site_without_credit() -> Site {
     let limits = Limits {
         early_resets: 1_000_000,
@@ -61,7 +62,7 @@ fn a_client_that_acknowledges_table_entries_before_they_are_sent_is_closed() {
     let (mut turn, mut most) = (0, 0);
     while site.closed_with().is_none() {
         assert!(turn < 400, "{most} bytes wait");
-        // A line is inserted in the table when it is sent for the second time.
+        // The encoder inserts a field line into the dynamic table when the line is sent for the second time.
         let value = format!("{turn:0>100}");
         let fields: &[(&[u8], &[u8])] = &[(b":status", b"200"), (b"x", value.as_bytes())];
         for stream_id in [turn * 8, turn * 8 + 4] {

@@ -29,7 +29,7 @@ fn with_datagrams(transport: &mut TransportSettings) {
     transport.datagram_recv_bytes = Some(65_535);
 }
 
-/// Both sides have enabled datagrams.
+/// Makes a client and a server that have both enabled datagrams.
 fn site() -> Site {
     let says = h3::Settings {
         h3_datagram: true,
@@ -229,7 +229,7 @@ fn a_datagram_for_a_request_without_datagrams_aborts_it() {
 #[test]
 fn a_datagram_before_or_after_its_request_is_dropped() {
     let mut site = site();
-    // The datagram arrives before its request.
+    // The datagram arrives before the request that it belongs to.
     site.say(0, b"early");
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);

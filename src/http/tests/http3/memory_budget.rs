@@ -27,7 +27,7 @@ fn site() -> (Site, Arc<Budget>) {
     (Site::at(settings), budget)
 }
 
-/// A charge for bytes that the server keeps for its client, in addition to stream data.
+/// Makes a charge for bytes that the server keeps for its client besides stream data.
 fn charge(site: &mut Site) -> Charge {
     site.command(|_, quic, _| Charge::new(quic.queued()))
 }
@@ -49,7 +49,7 @@ fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) 
 fn settle(site: &mut Site) {
     site.command(|_, _, _| {});
     let now = site.pair.now;
-    // A datagram that the endpoint drops makes it count.
+    // The charge takes effect when the endpoint handles a datagram, so it gets one that it drops.
     let endpoint = &mut site.pair.server.endpoint;
     endpoint.poll_transmit(now, &mut Vec::new());
 }
@@ -108,7 +108,7 @@ fn over_the_budget_a_client_of_another_address_is_served() {
     let mut charge = charge(&mut site);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(5 * MIB);
-    // The client holds less than a significant part of the budget.
+    // The client holds so little that its requests are still served.
     ask_while(&mut site, &mut charge, 0, MIB / 32);
     assert!(budget.is_exceeded());
     assert_eq!(requests(&site.take_events()), [0]);

@@ -64,7 +64,7 @@ impl Site {
                 return passed;
             }
             self.take_once(stream_id);
-            // `tick` lets another half second pass for its effects.
+            // `tick` then advances by another half second, in which the effects of the first are seen.
             self.tick(SECOND / 2);
         }
         seconds

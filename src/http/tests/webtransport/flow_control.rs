@@ -148,7 +148,7 @@ fn older_drafts_have_no_session_flow_control() {
     }
 }
 
-/// Opens streams, and resets each right after it was opened, until there are `count`.
+/// Opens `count` streams, and resets each of them right after it was opened.
 fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<u64> {
     let mut streams = Vec::new();
     for _ in 0..100 * count {
@@ -176,7 +176,8 @@ fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<
     streams
 }
 
-/// The streams that the server's host has got, all of whose resets have arrived too.
+/// Returns the streams of the client that the server's host has got. Checks that the resets of all of them have
+/// arrived.
 fn opened_by_the_client(site: &mut Site) -> Vec<u64> {
     opened(&site.take(Theirs))
 }

@@ -152,7 +152,7 @@ fn streams_reset_before_their_session_is_known_are_not_counted_as_requests() {
         assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
         assert!(site.http_events.is_empty());
         let stats = site.on(Theirs, |_, quic, _| quic.stats());
-        // The CONNECT stream, and the critical streams of both sides.
+        // These are the CONNECT stream, and the critical streams of client and server.
         assert_eq!(stats.streams_open, 7);
     }
 }
@@ -257,7 +257,8 @@ struct Raw {
 }
 
 impl Raw {
-    /// Makes both sides. The client sends these SETTINGS, together with those of the newest draft and of datagrams.
+    /// Makes the client and the server. The client sends the SETTINGS `settings`, and also those of the newest draft
+    /// and of datagrams.
     fn new(settings: &[u8]) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -319,7 +320,7 @@ impl Raw {
         })
     }
 
-    /// The sessions that the server's host has to answer.
+    /// Returns the session requests that the server's host has to answer.
     fn asked(&mut self) -> Vec<u64> {
         let events = std::iter::from_fn(|| self.http.poll_event());
         let session = |event| match event {

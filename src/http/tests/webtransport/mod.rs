@@ -19,7 +19,7 @@ mod session_limit;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// The side that gives a command or gets an event.
+/// The client or the server, as the one that gives a command or gets an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -63,7 +63,7 @@ impl Site {
         site
     }
 
-    /// Makes both sides. Neither has received any data of the other's HTTP/3.
+    /// Makes the client and the server. Neither of them has received the other's SETTINGS yet.
     fn before_settings(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -91,7 +91,7 @@ impl Site {
         }
     }
 
-    /// Lets a second pass, in steps in which both sides receive packets.
+    /// Lets one second pass in steps. In each step the client and the server receive packets.
     fn run(&mut self) {
         for _ in 0..20 {
             self.pair.run_for(Duration::from_millis(50));
@@ -141,7 +141,7 @@ impl Site {
         self.take_events();
     }
 
-    /// Both sides run their time-outs.
+    /// The client and the server handle their time-outs.
     fn tick(&mut self) {
         let now = self.pair.now;
         let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
@@ -198,7 +198,7 @@ impl Site {
         session
     }
 
-    /// Opens a session on both sides. The events until then are dropped.
+    /// Opens a session between the client and the server. The events until then are dropped.
     fn open(&mut self) -> u64 {
         let session = self.connect(request()).unwrap();
         self.run();
@@ -269,7 +269,7 @@ impl Site {
         peer.closed(self.keys[side as usize]).map(|it| it.0)
     }
 
-    /// Checks that neither side keeps any state of a session, also not in QUIC.
+    /// Checks that neither the client nor the server keeps any state of a session, in QUIC either.
     fn check_nothing_is_left(&mut self) {
         for side in BOTH {
             self.check_nothing_is_left_at(side);
@@ -431,7 +431,7 @@ fn use_each_kind_of_stream_and_datagrams(site: &mut Site, session: u64) {
         assert_eq!(stats.streams_opened, [1, 1]);
         assert_eq!(stats.streams_accepted, [1, 1]);
         assert_eq!(stats.streams_open, 0);
-        // Two streams that it opened, and an answer on a stream of the peer.
+        // Two streams that this side has opened, and an answer on a stream of the peer.
         assert_eq!((stats.bytes_sent, stats.bytes_received), (18, 18));
         assert_eq!((stats.datagrams_sent, stats.datagrams_received), (1, 1));
     }
@@ -692,7 +692,7 @@ fn a_stream_header_is_read_in_pieces_of_any_size() {
 fn either_side_can_drain_a_session() {
     let mut site = Site::new();
     let session = site.open();
-    // Each side drains, also if the other one has before, and gets the event once.
+    // Each side calls `drain` once, also after the other side has called it, and each gets the event once.
     for (side, other) in [(Theirs, Ours), (Ours, Theirs)] {
         for _ in 0..2 {
             site.on(side, |handle, quic, now| handle.drain(quic, session, now));
@@ -701,7 +701,7 @@ fn either_side_can_drain_a_session() {
         assert_eq!(site.take(side), []);
         assert_eq!(site.take(other), [EventKind::Draining]);
     }
-    // The session continues after both have drained.
+    // The session still works after both sides have called `drain`.
     all_but_the_end(&mut site, session);
 }
 
@@ -714,7 +714,7 @@ fn goaway_drains_all_sessions_and_forbids_new_ones() {
     site.run();
     assert_eq!(site.take(Theirs), []);
     assert_eq!(site.take(Ours), [EventKind::Draining]);
-    // Some clients handle this capsule but do not end sessions on GOAWAY.
+    // The capsule is sent even though GOAWAY is sent as well, because some clients handle only the capsule.
     let capsules = site.pair.client.received(site.keys[0], session);
     assert!(
         capsules.ends_with(b"\x00\x05\x80\x00\x78\xae\x00"),

@@ -14,7 +14,7 @@ fn with_streams_in_flight(site: &mut Site, session: u64) {
             let dropped = site.open_stream(side, session, uni);
             assert!(silent < open);
             site.send(side, open, b"some", false);
-            // The data exceeds the windows, so a part of it waits in queues.
+            // The data exceeds the flow-control windows, so a part of it waits in queues.
             site.send(side, long, &vec![7; 3 << 20], true);
             site.send(side, finished, b"all", true);
             site.send(side, reset, b"some", false);
@@ -110,7 +110,7 @@ fn a_close_capsule_arrives_after_stop_sending() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), Some((5, "why", true)));
         }
-        // A side that has stopped reading does not see the end of the other side's direction, so a time-out ends its
+        // A side that has stopped reading does not get the end of the other side's direction. So a time-out ends its
         // wait.
         site.pair.run_for(Duration::from_secs(11));
         site.tick();
@@ -131,7 +131,7 @@ fn a_session_whose_peer_stops_reading_without_a_close_is_abandoned() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), None);
         }
-        // First by the side that is not read, then by the other, which no longer reads.
+        // First the side that is not read ends the session, then the other side, which no longer reads.
         for _ in BOTH {
             site.pair.run_for(Duration::from_secs(11));
             site.tick();

@@ -61,7 +61,7 @@ fn a_rejected_session_is_reported() {
     };
     let mut site = Site::with(Limits::default(), limits);
     let first = site.open();
-    // This draft cannot announce a limit of sessions.
+    // Draft-02 cannot announce a limit of sessions.
     site.connect(request()).unwrap();
     site.run();
     let reported = site.take(Ours);

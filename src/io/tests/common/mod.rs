@@ -3,7 +3,7 @@
 //! [`both_backends!`] runs a test on both backends. On a machine that forbids io_uring the tests of that backend fail
 //! instead of being skipped.
 
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code)] // Each test binary uses only some of these helpers.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

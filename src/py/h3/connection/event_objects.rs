@@ -14,8 +14,7 @@ use crate::h3::events::{
 use crate::h3::field_conversion;
 
 impl OpenConnection {
-    /// Makes the Python object of an event. `None` for events of which aioquic's programs learn through QUIC's own
-    /// events.
+    /// Makes the Python object of an event. `None` for events that aioquic's programs get from QUIC itself.
     pub(super) fn object<'py>(
         &self,
         py: Python<'py>,

@@ -24,7 +24,7 @@ use crate::capi::gil_cell::GilCell;
 use crate::h3::qlog_trace;
 use crate::h3::quic_event_kinds::EventKinds;
 
-/// The connection after its streams are open.
+/// The connection while its control and QPACK streams are open.
 pub(super) struct OpenConnection {
     pub(super) quic: GilCell<Option<Py<PyAny>>>,
     pub(super) core: GilCell<QueuedConnection>,
@@ -47,7 +47,7 @@ pub(super) struct Hooks {
     /// `_hand_frame` of the subclass gets each event that a frame of a request or push causes, and returns the events
     /// to report.
     pub(super) frames: bool,
-    /// Each frame is written by a call of its own (see [`Settings::separate_writes`]).
+    /// If true, each frame is written by a separate call (see [`Settings::separate_writes`]).
     pub(super) separate_writes: bool,
 }
 
@@ -88,7 +88,7 @@ impl OpenConnection {
             .map(|data| (stream_id, data));
         let reported = self.finish(host, whole.as_ref());
         if is_early {
-            // Only the header section is marked as early, so the mark is removed when the section was reported.
+            // Only the request's header section is reported as early data, so the mark is removed afterwards.
             let (early, core) = (&self.early, &self.core);
             if !core.with(py, |core| core.awaits_headers(stream_id)) {
                 early.with(py, |early| early.remove(&stream_id));
@@ -107,7 +107,7 @@ impl OpenConnection {
             return Ok(());
         }
         let quic = self.quic(py)?;
-        // The attribute has aioquic's name. If the object does not have it, the check is skipped.
+        // aioquic's connection has this attribute. If the QUIC object lacks it, the size is not checked.
         if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
             self.core
                 .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));

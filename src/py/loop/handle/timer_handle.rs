@@ -16,7 +16,7 @@ use crate::event_loop::loop_core::LoopCore;
 pub struct TimerHandle {
     /// The time in seconds, as the bits of an `f64`. It changes when the handle is reused for another callback.
     when: AtomicU64,
-    /// The position of the handle in the loop's timers. `None` if it is not there.
+    /// The position of the handle in the loop's list of timers. `None` if the handle is not in the list.
     position: GilCell<Option<TimerPosition>>,
 }
 
@@ -88,7 +88,7 @@ impl TimerHandle {
 
 #[pymethods]
 impl TimerHandle {
-    /// Cancels the callback: it will not run. Idempotent.
+    /// Cancels the callback, so that it will not run. A second call has no effect.
     fn cancel(slf: &Bound<'_, Self>) {
         Self::cancel_now(slf);
     }

@@ -87,7 +87,7 @@ impl PageCacheReads {
         }
     }
 
-    /// True if other coroutines have to run.
+    /// True if the running coroutine has used up its time slice, so that others must run.
     fn is_due(&self, py: Python<'_>) -> bool {
         self.is_over(py)
     }

@@ -73,7 +73,7 @@ impl QuicConnectionCore {
         self.state.with(py, |state| state.notify_finished)
     }
 
-    /// Ends the object when its connection has ended. Keeps the values that programs may still read.
+    /// Called when the connection has ended. Keeps the values that programs may still read.
     pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
         let summary = endpoint
             .with_connection(py, key, |connection| Summary {
@@ -104,8 +104,8 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Executes a command, or queues it until the connection starts. After the connection's end it does nothing, as in
-    /// aioquic, because the program has got `ConnectionTerminated`.
+    /// Executes a command, or queues it until the connection starts. After the connection's end a command has no
+    /// effect, as in aioquic, because the program has got `ConnectionTerminated`.
     pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
@@ -146,7 +146,7 @@ impl QuicConnectionCore {
         self.state.with(py, |state| state.attached.clone())
     }
 
-    /// The endpoint and the key of the running connection. `None` before its start and after its end.
+    /// The endpoint and the key of a running connection. `None` before the connection's start and after its end.
     pub fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
         self.state.with(py, |state| match &state.phase {
             ConnectionPhase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
@@ -168,7 +168,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Calls `run` with the running connection. `None` before its start and after its end.
+    /// Calls `run` with the running connection. `None` before the connection's start and after its end.
     pub fn running<R>(
         &self,
         py: Python<'_>,
@@ -200,7 +200,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Reads a value from the running connection. After its end, reads it with `kept` from the [`Summary`].
+    /// Reads a value from the running connection, or after its end with `kept` from the stored [`Summary`].
     pub(super) fn known<R>(
         &self,
         py: Python<'_>,
@@ -247,7 +247,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Starts the connection: executes the commands that waited for it.
+    /// Starts the connection, and executes the commands that were queued for it.
     pub(super) fn begin(
         &self,
         py: Python<'_>,

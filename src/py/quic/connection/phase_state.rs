@@ -18,8 +18,8 @@ pub(super) enum ConnectionPhase {
     /// A server without a loop, before its client's first packet. Commands are queued.
     Listening(PreConnectCommands, Py<QuicEndpoint>),
     Running(Py<QuicEndpoint>, ConnectionKey),
-    /// After the end. If this connection alone uses the endpoint, the endpoint is kept, because it has the last
-    /// packets.
+    /// The connection has ended. If it alone uses its endpoint, the endpoint is kept, because the last packets are
+    /// still queued there.
     Over(Option<Py<QuicEndpoint>>, Box<Summary>),
 }
 

@@ -65,7 +65,7 @@ pub(super) fn start_server(
     Ok(())
 }
 
-/// Ends a server without a loop that has got no client.
+/// Ends a server without a loop that no client has connected to.
 pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
     let old = connection.state.with(py, |state| match state.phase {
         ConnectionPhase::Idle(_) | ConnectionPhase::Listening(..) => Some(std::mem::replace(
@@ -77,8 +77,8 @@ pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
     drop(old);
 }
 
-/// Ends a server without a loop that has refused its client's first flight. The program has the connection in its
-/// tables, so it gets the event of its end.
+/// Called when a server without a loop has refused its client's first flight. The program has the connection object
+/// already, so it gets the event of the connection's end.
 pub(super) fn failed(
     connection: &QuicConnectionCore,
     endpoint: &Bound<'_, QuicEndpoint>,
@@ -112,8 +112,8 @@ pub(super) fn accepted(
     let py = slf.py();
     let pre_connect = slf.get().take_pre_connect(py)?;
     if slf.get().is_listening(py) {
-        // Only this connection uses the endpoint. A copy of the client's first packet may arrive late, even after the
-        // connection's end, and must not start another connection.
+        // Only this connection uses the endpoint. A late copy of the client's first packet must not start a second
+        // connection, even after the end of the first.
         endpoint
             .get()
             .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;

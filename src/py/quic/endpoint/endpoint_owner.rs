@@ -21,7 +21,7 @@ use crate::quic::connection_setup::QuicServerSetup;
 use crate::quic::credentials::ForeignStore;
 use crate::quic::tls_key_log::KeyLogFile;
 
-/// The owner of the state machines.
+/// The object that has the endpoint's state machines.
 pub(super) enum EndpointOwner {
     /// The engine of a loop, which receives and sends the packets.
     Loop {
@@ -37,7 +37,7 @@ pub(super) struct OwnedEndpoint {
     pub protocol: Endpoint,
     pub clock: Clock,
     pub now: Instant,
-    /// Commands use the current time, instead of the time of the last call.
+    /// True if commands use the current time. Otherwise they use the time that the program passed in its last call.
     pub is_live: bool,
     /// A client's first packet waits for a call of `datagrams_to_send`.
     pub has_begun: bool,
@@ -57,8 +57,8 @@ pub(super) struct EndpointState {
     pub connections: FxHashMap<ConnectionKey, Py<QuicConnectionCore>>,
     /// Called as `on_accept(endpoint, key, alpn)`. Makes the object of an accepted connection.
     pub on_accept: Option<Py<PyAny>>,
-    /// If true, `on_accept` is called when the application protocol is negotiated, with its name. Otherwise it is
-    /// called at once, with None.
+    /// True to call `on_accept` with the application protocol, when it is negotiated. Otherwise `on_accept` is called
+    /// at once, with None.
     pub when_negotiated: bool,
     /// Called as `on_closed()` when the socket is released.
     pub on_closed: Option<Py<PyAny>>,
@@ -134,7 +134,8 @@ impl QuicEndpoint {
     /// has.
     pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
         if let EndpointOwner::Loop { owner, key, .. } = &self.owned_by {
-            // If this fails, the loop is inside the kernel on another thread, so nothing was written either.
+            // This fails only if the loop is inside the kernel on another thread. Then no data was written, so there is
+            // nothing to send.
             let _ = owner
                 .get()
                 .with_engine(py, |engine| engine.quic_written(*key, connection));

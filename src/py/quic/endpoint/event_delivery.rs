@@ -20,8 +20,8 @@ use crate::event_loop::iteration;
 use crate::quic::connection::StreamProtocol;
 use crate::quic::events;
 
-/// The exception that is raised after several calls: the first one that must end the program, or else the first of
-/// all. The others go to `sys.unraisablehook`.
+/// Collects the exceptions of several calls. One is raised at the end: the first that must end the program, or else the
+/// first of all. The others go to `sys.unraisablehook`.
 #[derive(Default)]
 pub(super) struct FirstError(Option<PyErr>);
 
@@ -61,7 +61,7 @@ pub(super) struct EventGroup {
     attached: Option<Arc<dyn StreamProtocol>>,
     /// True if the attached protocol has handled an event.
     is_handled: bool,
-    /// All other events.
+    /// The connection's other events.
     events: Vec<Event>,
 }
 
@@ -172,8 +172,8 @@ impl QuicEndpoint {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
-            // Handshakes are continued before the events are taken, so that their events, and those of commands on a
-            // new connection, come in the same loop iteration.
+            // Handshakes are continued before events are taken. So their events, and those of commands on a new
+            // connection, are delivered in the same loop iteration.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             let mut parts = slf.get().take_events(py)?;
             for mut part in parts.drain(..) {
@@ -200,7 +200,7 @@ impl QuicEndpoint {
                     iteration::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
             }
-            // The list keeps its memory for the next loop iteration.
+            // The list keeps its memory for the next loop iteration, unless it is large.
             if parts.capacity() <= CONNECTIONS_KEPT {
                 slf.get().state.with(py, |state| state.spare_groups = parts);
             }
@@ -310,7 +310,8 @@ impl QuicEndpoint {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // An exception of a ticket or token handler does not keep the other events from the program.
+                // An exception of the program's handler for tickets or tokens must not prevent the delivery of other
+                // events.
                 Err(error) => {
                     drop(inside.take());
                     first_error.note(py, Self::report(slf, HANDLER_RAISED, error));

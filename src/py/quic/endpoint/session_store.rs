@@ -50,7 +50,7 @@ impl StoreAnswer {
         };
         let on_answer = self.endpoint.get().state.with(py, |state| {
             state.answers.push(answer);
-            // The callback of the first answer causes a `deliver`, which takes all answers.
+            // The first answer schedules a `deliver`, which takes all answers, so later ones need not schedule another.
             let is_first = state.answers.len() == 1;
             state
                 .on_answer
@@ -188,10 +188,8 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// The time at which to look for answers, without a callback for them.
-    ///
-    /// `None` if no handshake waits. A store that never answers, or whose thread is in another process since a fork,
-    /// causes no further looks then.
+    /// The time at which to look for answers that come without a callback. `None` if no handshake waits, or if the
+    /// store cannot answer any more: it never does, or its thread stayed in another process after a fork.
     pub(super) fn answers_due(&self, py: Python<'_>, own: &OwnedEndpoint) -> Option<Instant> {
         let is_asked = self.state.with(py, |state| {
             state.unanswered > 0 && state.on_answer.is_none()

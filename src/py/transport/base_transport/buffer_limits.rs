@@ -15,8 +15,8 @@ pub struct WaterMarks {
     pub given: OriginalMarks,
 }
 
-/// The marks as the program has given them, unless they are two whole sizes. asyncio accepts any objects that can be
-/// compared with numbers, and returns the same objects.
+/// The marks in the form in which the program has passed them, unless they are two integers. asyncio accepts any
+/// objects that compare with numbers, and returns the same objects.
 #[derive(Default)]
 pub struct OriginalMarks(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
@@ -30,7 +30,7 @@ pub enum Pause {
 }
 
 impl WaterMarks {
-    /// The marks for the high-water mark `high`, with asyncio's default for the low one.
+    /// Both marks, if only the high-water mark `high` is given. The low one is asyncio's default.
     pub const fn below(high: usize) -> Self {
         Self {
             low: high / 4,

@@ -97,6 +97,6 @@ pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Opt
     found.map(|addr| address::to_python(py, &addr)).transpose()
 }
 
-/// The number of references that the loop and the last callback have at a transport's end. Any further one is the
-/// program's.
+/// The number of references that the loop and the last callback hold when a transport ends. Each further reference
+/// belongs to the program.
 const OUR_REFERENCES: isize = 2;

@@ -29,8 +29,8 @@ impl BaseTransport {
         if !matches!(receiver, Receiver::Tls) {
             check_protocol(protocol)?;
         }
-        // The module is loaded now, because a program may read extra info at the interpreter's end, when modules are
-        // gone from `sys.modules`.
+        // The module is loaded now, because a program may read extra info while the interpreter ends and `sys.modules`
+        // is empty.
         extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
@@ -92,8 +92,8 @@ impl BaseTransport {
         let name = intern!(py, "connection_made");
         let method = Method(name, "Exception in protocol.connection_made()");
         let made = Self::call_protocol(slf, method, (slf,));
-        // If `connection_made` raises an exception that must end the loop (`KeyboardInterrupt`), the exception is
-        // returned after the other steps. asyncio too executes those, in its next loop iteration.
+        // If `connection_made` raises an exception that must end the loop (`KeyboardInterrupt`), the other steps are
+        // executed first. In asyncio they are executed in the next loop iteration.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.transports().start(key))?;
         }

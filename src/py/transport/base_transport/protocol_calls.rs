@@ -20,7 +20,7 @@ use super::BaseTransport;
 use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 
-/// The name of a protocol's method, and the message with which its exceptions are reported.
+/// The name of a protocol's method, and the text with which an exception of that method is reported.
 #[derive(Clone, Copy)]
 pub struct Method<'a, 'py>(pub &'a Bound<'py, PyString>, pub &'static str);
 
@@ -60,7 +60,8 @@ impl BaseTransport {
         }
     }
 
-    /// Passes an exception of the protocol to the exception handler. Returns it if it must leave the loop.
+    /// Passes an exception of the protocol to the loop's exception handler. Returns the exception if it must leave the
+    /// loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,

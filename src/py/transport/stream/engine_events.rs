@@ -48,7 +48,8 @@ impl StreamTransport {
         }
     }
 
-    /// Passes records to TLS, which decrypts them. Then returns their memory by `give_back`, before Python code runs.
+    /// Passes TLS records to TLS, which decrypts them. Then returns the memory of the records by `give_back`, before
+    /// Python code runs.
     fn deliver_records<D: Deref<Target = [u8]>>(
         base: &Bound<'_, BaseTransport>,
         data: D,
@@ -69,7 +70,7 @@ impl StreamTransport {
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         if !Self::owns_descriptor(base.get(), py, fd)? {
-            // EBADF is the error of asyncio's receive in this case.
+            // EBADF is the error that asyncio's receive raises in this case.
             let closed = io::Error::from_raw_os_error(libc::EBADF);
             let next = NextReceive::WhenReadable;
             return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
@@ -92,10 +93,10 @@ impl StreamTransport {
         }
     }
 
-    /// Receives records into a buffer of this thread. OpenSSL reads them there or copies them.
+    /// Receives TLS records into a buffer that belongs to this thread. OpenSSL reads the records there or copies them.
     fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
-        // If a callback of OpenSSL calls this function again, it finds an empty buffer and allocates another.
+        // A callback of OpenSSL may call this function again. The nested call finds no buffer and allocates another.
         let mut records = RECORDS.take();
         let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
         let count = result.as_ref().copied();
@@ -144,7 +145,7 @@ impl StreamTransport {
     }
 
     /// True if the descriptor still belongs to the stream. If the program has closed its socket object under the
-    /// transport, the descriptor's number may have a new owner, from which this must not receive.
+    /// transport, the descriptor's number may belong to another file, from which this stream must not receive.
     fn owns_descriptor(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let socket = base.state.with(py, |state| match &state.descriptor {
             Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),

@@ -22,7 +22,7 @@ impl StreamTransport {
         }
     }
 
-    /// Makes `receive` the function that gets the received bytes.
+    /// From now on, received bytes are passed to `receive`.
     pub fn receive_natively(slf: &Bound<'_, Self>, receive: NativeReceive) {
         let state = &slf.as_super().get().state;
         state.with(slf.py(), |state| state.receiver = Receiver::Native(receive));

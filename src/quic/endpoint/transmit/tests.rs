@@ -116,7 +116,7 @@ impl World {
             clients,
             now,
         };
-        // The clients connect one after the other, so that the server's keys have the same order.
+        // The clients connect one after the other, so the order of their connections in the server's table is known.
         for client in [0, 1] {
             (0..100).for_each(|_| world.exchange(client));
         }
@@ -194,7 +194,7 @@ fn packets_for_one_client_never_get_into_another_clients_datagrams() {
     let mut world = World::new();
     let now = world.now;
     world.send(0, vec![1; 500_000].into());
-    // These datagrams are lost, and so are later ones.
+    // The test does not deliver these datagrams, nor later ones of the server.
     world.server_sends();
     let [attacker, _] = &mut world.clients;
     assert!(
@@ -309,7 +309,7 @@ fn nothing_is_left_behind_the_batch_that_is_reported_as_the_last() {
             );
         }
     }
-    // The second frame does not fit in the packet of the first one, which has room left.
+    // The packet with the first frame has space left, but not enough for the second frame.
     let frames = |sizes: &'static [usize]| {
         move |connection: &mut crate::Connection| {
             for size in sizes {

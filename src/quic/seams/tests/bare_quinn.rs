@@ -60,7 +60,7 @@ pub struct Spy {
     pub steps: Mutex<Vec<&'static str>>,
     /// Edits the header before the packet is sealed.
     pub on_header: Mutex<Option<EditHeader>>,
-    /// Edit a payload before it is sealed, and after it was opened.
+    /// Functions that edit a packet's payload: before it is sealed, and after it was opened.
     pub on_seal: Mutex<Option<Edit>>,
     pub on_open: Mutex<Option<EditOpened>>,
     /// Hides the peer's transport parameters from quinn-proto.
@@ -426,7 +426,7 @@ impl quinn::ConnectionIdGenerator for SpiedIds {
     }
 }
 
-/// One endpoint with one connection.
+/// An endpoint of quinn-proto with at most one connection.
 pub struct End {
     pub endpoint: quinn::Endpoint,
     connection: Option<(ConnectionHandle, quinn::Connection)>,
@@ -439,7 +439,7 @@ pub struct End {
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
     pub ids: Arc<Ids>,
-    /// If this is a list, new connections are stored in it instead of being accepted.
+    /// If this is `Some`, new connections are stored in the list instead of being accepted.
     pub pending_accepts: Option<Vec<quinn::Incoming>>,
 }
 
@@ -527,7 +527,7 @@ const CLIENT: &str = "192.0.2.1:50000";
 const SERVER: &str = "192.0.2.2:443";
 
 impl BareQuinn {
-    /// A client that has not sent anything yet, and its server, both with `version`.
+    /// Makes a client that has not sent anything yet, and its server. Both use the QUIC version `version`.
     pub fn begin(version: u32, transport: quinn::TransportConfig) -> Self {
         Self::begin_with_names(version, transport, 1)
     }
@@ -695,5 +695,5 @@ fn server_config(
     config
 }
 
-/// Another version that both endpoints support.
+/// A QUIC version other than 1 that both test endpoints support.
 pub const OTHER_VERSION: u32 = 0x6b33_43cf;

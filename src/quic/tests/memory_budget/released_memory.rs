@@ -81,7 +81,7 @@ fn each_connection_has_a_fixed_charge() {
     }
 }
 
-/// A connection whose client has used half of its first window, and so has got the rest of 8 MiB.
+/// Makes a connection whose client has used half of its first receive window, and so has got the full window of 8 MiB.
 fn grown(pair: &mut Pair) -> (ConnectionKey, ConnectionKey) {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -147,7 +147,7 @@ fn data_behind_a_close_is_not_charged() {
     };
     send(&mut pair, 1_000);
     pair.run_for(Duration::from_millis(100));
-    // These datagrams arrive late.
+    // The client's datagrams are recorded and delivered later.
     (pair.record, pair.client.is_mute) = (true, true);
     send(&mut pair, 10_000);
     (pair.record, pair.client.is_mute) = (false, false);

@@ -77,7 +77,7 @@ fn connections_with_little_data_are_not_shed_for_others_of_their_address() {
 #[test]
 fn idle_connections_are_not_shed_for_other_addresses() {
     let (mut pair, budget) = pair(2 * MIB);
-    // These connections hold most bytes together, but each has little data.
+    // These sixteen connections hold most bytes in sum, but each of them has little data.
     let many: [_; 16] = charges(&mut pair);
     let (client, server, _) = &many[0];
     connection(&mut pair, *server).read_on_demand();

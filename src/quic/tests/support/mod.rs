@@ -132,7 +132,7 @@ pub fn with_transport(change: impl Fn(&mut TransportSettings)) -> (ClientSetting
     (client, server)
 }
 
-/// What the link does to datagrams.
+/// The faults that the simulated link adds to datagrams.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub latency: Duration,
@@ -145,7 +145,7 @@ pub struct Link {
     pub mark: u32,
     /// The largest UDP payload that passes.
     pub mtu: usize,
-    /// True if the link clears ECN bits.
+    /// True if the link clears the ECN bits of datagrams.
     pub bleaches: bool,
     /// The capacity of one direction in bytes a second. `None`: no limit.
     pub rate: Option<u32>,
@@ -217,7 +217,7 @@ impl Who {
     }
 }
 
-/// One side of the link: an endpoint, and its events.
+/// One endpoint on the link, and the events that it has produced.
 pub struct Peer {
     pub endpoint: Endpoint,
     pub addr: SocketAddr,
@@ -228,9 +228,9 @@ pub struct Peer {
     pub streams: BTreeMap<(ConnectionKey, u64), Received>,
     /// The number of datagrams that this side has sent.
     pub sent: usize,
-    /// While true, all packets of this side are lost.
+    /// While this is true, all packets of this side are lost.
     pub is_mute: bool,
-    /// The time until which packets of this side occupy the link.
+    /// The time until which the sending of earlier packets of this side occupies the link.
     pub link_busy_until: Option<Instant>,
 }
 
@@ -391,7 +391,7 @@ impl Pair {
             .ok()
             .and_then(|text| text.parse().ok())
             .unwrap_or(SEED);
-        // Only the first test of the program sets the logger, and one is enough.
+        // A program can set its logger only once, so the first test sets it for all.
         if log::set_logger(&QUINN_WARNINGS).is_ok() {
             log::set_max_level(log::LevelFilter::Warn);
         }
@@ -523,7 +523,7 @@ impl Pair {
         true
     }
 
-    /// Takes events and datagrams until there are none.
+    /// Exchanges datagrams and takes events, without delay, until both sides have no more to send.
     pub fn exchange(&mut self) {
         for who in [Client, Server] {
             loop {
@@ -633,8 +633,8 @@ impl Pair {
         }
     }
 
-    /// The time at which the last bit of a datagram enters the link, after the datagrams before it. `None` if too many
-    /// wait.
+    /// The time at which the last bit of a datagram enters the link, after the datagrams before it. `None` if the
+    /// link's queue is full.
     fn time_through_link(&mut self, from: Who, length: usize) -> Option<Instant> {
         let (now, link) = (self.now, self.link);
         let busy_until = &mut self.peer(from).link_busy_until;
@@ -650,7 +650,7 @@ impl Pair {
         *busy_until
     }
 
-    /// Delivers all datagrams that are due.
+    /// Delivers all datagrams whose time of arrival has come.
     pub fn arrive(&mut self) {
         while let Some(Reverse((at, number, to))) = self.flights.peek().copied() {
             if at > self.now {
@@ -667,7 +667,7 @@ impl Pair {
         if let Some(nat) = self.nat {
             match to {
                 Server => from = nat,
-                // Only the newest mapping of a NAT works.
+                // Datagrams to a former mapping of the NAT are dropped.
                 Client if addr == nat => addr = self.client.addr,
                 Client => return,
             }
@@ -689,7 +689,7 @@ impl Pair {
         peer.endpoint.handle_datagram_at(now, socket, meta, data);
     }
 
-    /// Delivers a datagram to one side as if the other side had sent it.
+    /// Delivers a datagram to `to` as if the other side had sent it.
     pub fn deliver(&mut self, to: Who, datagram: &[u8], ecn: Option<u8>) {
         let meta = DatagramMeta {
             remote: self.peer(to.other()).addr,

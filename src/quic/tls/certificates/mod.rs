@@ -59,8 +59,8 @@ impl CertificatesOfName {
         Ok(())
     }
 
-    /// The first certificate with a key whose signature the client can verify. If there is none, the first of all; then
-    /// the client gets the alert `handshake_failure`.
+    /// Returns the first certificate with a key whose signatures the client can verify. If there is none, returns the
+    /// first certificate, and the client gets the alert `handshake_failure`.
     fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
         let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
         self.0.iter().find(can_sign).or(self.0.first())
@@ -253,7 +253,7 @@ fn too_many_names() -> ConfigError {
 }
 
 const WILDCARD: &str = "*.";
-/// The name that stands for clients without SNI or with an unknown name.
+/// The key in the map for clients without SNI or with an unknown name.
 const ALL_OTHERS: &str = "*";
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
             (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
             // The order of the server's certificates decides, not the client's preference.
             (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
-            // The certificate's key cannot sign for this client, which gets an alert.
+            // The key of the certificate cannot sign in a way that the client can verify, so the client gets an alert.
             (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
         ] {
             assert!(

@@ -36,9 +36,9 @@ pub(in crate::tls) struct ServerVerifier {
 
 enum Policy {
     AcceptAll,
-    /// No certificate is trusted.
+    /// Rejects every certificate.
     RefuseAll,
-    /// Only certificates with these SHA-256 hashes are trusted, for any name and from any issuer.
+    /// Accepts only certificates with these SHA-256 hashes, for any name and from any issuer.
     Hashes(Vec<[u8; 32]>),
     Chain {
         verifier: Arc<WebPkiServerVerifier>,
@@ -146,7 +146,7 @@ impl ServerCertVerifier for ServerVerifier {
             Err(error) => error,
         };
         match &error {
-            // The name is checked last, so everything else is valid.
+            // The name is checked last, so an error of the name shows that the rest of the certificate is valid.
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => match check_hostname {

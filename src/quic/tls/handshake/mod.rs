@@ -102,7 +102,7 @@ enum Inner {
     Done(Box<Done>),
 }
 
-/// The results of a handshake that are needed after it.
+/// The results of a handshake that are still needed after it.
 #[derive(Clone)]
 struct Done {
     alpn: Option<Vec<u8>>,
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// The results of the handshake so far.
+    /// Copies the results of the handshake so far.
     fn state(&self) -> Done {
         let tls = match &self.inner {
             Inner::Waiting(_) => None,
@@ -328,7 +328,8 @@ fn known<'a>(
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
         if let Some(ids) = &self.ids {
-            // Only the first call has an effect: after a Retry, the method is called again with another connection ID.
+            // Sets the connection IDs for the first call only. After a Retry quinn-proto calls this method again, with
+            // another ID.
             self.hook.set_ids(ConnectionIds {
                 original: Some(dst_cid.to_vec()),
                 ..ids.clone()

@@ -41,7 +41,7 @@ pub(crate) struct ClientCrypto {
     clock: ApplicationClock,
     /// QUIC versions, the preferred one first.
     supported: Vec<u32>,
-    /// The QUIC version of the first packets, if it differs from quinn-proto's.
+    /// The QUIC version of the client's first packets, if it differs from the version that quinn-proto uses.
     first: Option<u32>,
     beginning: Beginning,
     packet_options: PacketOptions,
@@ -228,7 +228,7 @@ impl ServerCrypto {
             .first_packets
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // After a Retry, the first packet has the connection ID of the Retry as its destination.
+        // After a Retry, the client's first packet is addressed to the connection ID in the Retry.
         let is_it =
             |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
         let at = first.iter().rposition(|(id, _)| is_it(id));

@@ -167,7 +167,7 @@ fn a_hello_retry_request_does_not_change_the_version() {
         for piece in [1, 100, 100_000] {
             let group = Some(NamedGroup::secp384r1);
             let mut sides = sides(group, (original, supported), (original, BOTH));
-            // The packets with the server's answer have the version that it has chosen.
+            // The server's packets have the version that the server has chosen.
             sides[0].versions().received(chosen);
             shake(&mut sides, piece).unwrap();
             let [client, server] = &sides;

@@ -99,7 +99,7 @@ impl InitialKeys {
     }
 }
 
-/// Keys that seal this side's packets.
+/// The keys that seal the Initial packets of this side.
 struct LocalInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for LocalInitial {
@@ -110,7 +110,7 @@ impl crypto::PacketKey for LocalInitial {
         seal(key, Space::Initial, &self.0.hook, packet, buf, header_len);
     }
 
-    /// This side's own packets are never received.
+    /// These keys seal only this side's packets, which it never receives.
     fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
         Err(CryptoError)
     }
@@ -131,7 +131,7 @@ impl crypto::PacketKey for LocalInitial {
 impl crypto::HeaderKey for LocalInitial {
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
-    /// The packet's version field has its final value already.
+    /// The version field of the packet has its final value already, so it is not rewritten here.
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let version = version_of(packet).unwrap_or(VERSION_1);
         mask(&*self.0.of(version).local.header, pn_offset, packet);

@@ -188,7 +188,7 @@ struct LocalHeaderKey {
 }
 
 impl crypto::HeaderKey for LocalHeaderKey {
-    /// This side's own packets are never received.
+    /// This key protects only this side's packets, which it never receives.
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
@@ -202,8 +202,8 @@ impl crypto::HeaderKey for LocalHeaderKey {
     }
 }
 
-/// Seals a packet, or a probe in its place. If only a part of the payload is sealed, the tag follows that part and
-/// the rest of `buf` must not be sent.
+/// Seals a packet, or a probe in place of the packet. If only a part of the payload is sealed, the authentication tag
+/// follows that part, and the bytes of `buf` behind the tag must not be sent.
 fn seal(
     key: &dyn quic::PacketKey,
     space: Space,

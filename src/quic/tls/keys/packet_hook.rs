@@ -46,7 +46,7 @@ pub(crate) struct PacketHook {
 }
 
 impl PacketHook {
-    /// A hook that shows its packets to `recorder`.
+    /// Makes a hook that passes each packet to `recorder`.
     pub fn recorded(recorder: Arc<Recorder>) -> Self {
         Self {
             open: AtomicBool::new(true),

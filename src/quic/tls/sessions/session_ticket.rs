@@ -106,7 +106,7 @@ fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
     .write()
 }
 
-/// Converts the ticket to a session, for connections whose configuration has these judges (verifiers). `None` if the
+/// Converts the ticket to a session, for connections whose configuration has these certificate verifiers. `None` if the
 /// ticket has expired or rustls rejects it.
 pub(in crate::tls) fn import(
     ticket: &SessionTicket,

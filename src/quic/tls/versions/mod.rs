@@ -97,7 +97,8 @@ impl Versions {
         Arc::new(Self::new(Side::Server, original, supported.to_vec()))
     }
 
-    /// A decided version without a choice: for a server's answer to a first packet, before there is a connection.
+    /// A version that is decided without a negotiation. A server answers a first packet with it, before it has a
+    /// connection.
     pub fn only(side: Side, version: u32) -> Arc<Self> {
         let versions = Self::new(side, version, vec![version]);
         versions.decide(version);
