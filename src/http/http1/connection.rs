@@ -37,6 +37,8 @@ pub struct Connection {
     pub(super) limits: Arc<Limits>,
     /// Received bytes that are still to be read.
     input: BytesMut,
+    /// The size in bytes of the memory behind `input`, which content that was reported may share.
+    input_memory: usize,
     scan: Scan,
     /// The number of empty lines that were skipped before the current request line.
     blank_lines: u8,
@@ -45,7 +47,7 @@ pub struct Connection {
     pub(super) serial: u64,
     pub(super) exchange: Option<Exchange>,
     /// The number of requests whose application has not returned.
-    at_work: usize,
+    running_applications: usize,
     /// True if the host has paused the content of the request.
     is_paused: bool,
     /// True if the server stops, so that the current request is the last one.
@@ -127,12 +129,13 @@ impl Connection {
         Self {
             limits,
             input: BytesMut::new(),
+            input_memory: 0,
             scan: Scan::default(),
             blank_lines: 0,
             reading: Reading::Head,
             serial: 0,
             exchange: None,
-            at_work: 0,
+            running_applications: 0,
             is_paused: false,
             is_stopping: false,
             output: Output::default(),
@@ -212,6 +215,7 @@ impl Connection {
             true => self.input = data,
             false => self.input.extend_from_slice(&data),
         }
+        self.input_memory = self.input.len();
         self.read(now);
     }
 
@@ -232,30 +236,41 @@ impl Connection {
 
     /// Reads the input until its end, or until a request has to wait.
     pub(super) fn read(&mut self, now: Instant) {
-        loop {
-            let goes_on = match self.reading {
-                Reading::Head => self.read_head(now),
-                Reading::Body(_) => self.read_body(now),
-                Reading::Discard { .. } => self.discard(now),
-                Reading::Raw => {
-                    if !self.input.is_empty() {
-                        let pieces = vec![self.input.split().freeze()];
-                        let ended = false;
-                        self.events.push_back(Event::Body { pieces, ended });
-                    }
-                    false
+        while self.read_part(now) {}
+        self.release_large_buffer();
+    }
+
+    /// Reads a header section, or content. Returns true if another part may follow in the input.
+    fn read_part(&mut self, now: Instant) -> bool {
+        match self.reading {
+            Reading::Head => self.read_head(now),
+            Reading::Body(_) => self.read_body(now),
+            Reading::Discard { .. } => self.discard(now),
+            Reading::Raw => {
+                if !self.input.is_empty() {
+                    let pieces = vec![self.input.split().freeze()];
+                    let ended = false;
+                    self.events.push_back(Event::Body { pieces, ended });
                 }
-                Reading::Response | Reading::Linger { .. } | Reading::Over => false,
-            };
-            if !goes_on {
-                return;
+                false
             }
+            Reading::Response | Reading::Linger { .. } | Reading::Over => false,
+        }
+    }
+
+    /// Moves the short rest of a large piece of input to memory of its own size. Otherwise a client that stops in the
+    /// middle of a request would make the server keep the whole piece, of which only the rest is charged to the client.
+    fn release_large_buffer(&mut self) {
+        if self.input_memory >= LARGE_BUFFER && self.input.len() < self.input_memory / 2 {
+            self.input = BytesMut::from(&self.input[..]);
+            self.input_memory = self.input.len();
         }
     }
 
     /// True if the next bytes belong to a request that may begin.
     fn awaits_head(&self) -> bool {
-        matches!(self.reading, Reading::Head) && self.at_work < self.limits.at_work
+        matches!(self.reading, Reading::Head)
+            && self.running_applications < self.limits.running_applications
     }
 
     /// Reads a header section. Returns true if a request has begun.
@@ -321,7 +336,7 @@ impl Connection {
         self.blank_lines = 0;
         self.head_since = None;
         self.serial += 1;
-        self.at_work += 1;
+        self.running_applications += 1;
         let is_last = self.limits.requests.is_some_and(|max| self.serial >= max);
         let body = match section.framing {
             _ if refusal.is_some() => None,
@@ -485,7 +500,7 @@ impl Connection {
 
     /// Handles the return of a request's application. An incomplete response is abandoned.
     pub fn done(&mut self, serial: u64, now: Instant) {
-        self.at_work = self.at_work.saturating_sub(1);
+        self.running_applications = self.running_applications.saturating_sub(1);
         if serial == self.serial
             && self
                 .exchange
@@ -600,6 +615,8 @@ impl Connection {
 /// The maximum input in bytes that waits while a request is served. Up to this size the host continues to receive,
 /// because otherwise it would not notice that the client closes the connection.
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
+/// The size in bytes from which on a buffer is not kept for a short rest of its bytes.
+const LARGE_BUFFER: usize = 16 * 1024;
 /// The maximum input in bytes that is dropped after the last response. Above it the connection is closed.
 pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// The time for which input is dropped after the last response was sent.

@@ -13,7 +13,7 @@ pub struct Limits {
     pub requests: Option<u64>,
     /// The maximum number of applications that are running. At this number the next request waits. One connection can
     /// have several, because an application may run on after its response was sent.
-    pub at_work: usize,
+    pub running_applications: usize,
     /// The time in which a header section must be complete, and in which the first byte of a new connection must
     /// arrive.
     pub header_timeout: Duration,
@@ -41,7 +41,7 @@ impl Default for Limits {
             header_bytes: 64 * 1024,
             header_fields: 256,
             requests: None,
-            at_work: 8 * 100,
+            running_applications: 8 * 100,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
             body_rate: 240,

@@ -286,7 +286,7 @@ fn pipelined_input_has_a_bound() {
 #[test]
 fn a_request_waits_while_too_many_applications_of_answered_ones_run() {
     let mut server = Server::new(Limits {
-        at_work: 2,
+        running_applications: 2,
         ..Limits::default()
     });
     server.receive(GET.repeat(3));
@@ -422,6 +422,27 @@ fn malformed_content_is_refused_or_ends_the_response() {
         assert_eq!(late.closing, Some(Closing::Sending));
         assert!(!late.sent.contains("0\r\n\r\n"));
     }
+}
+
+#[test]
+fn the_rest_of_a_large_piece_does_not_keep_the_piece() {
+    let mut server = server();
+    let content = "a".repeat(40_000);
+    server.receive(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n{content}GET / HTTP/1.1\r\nHo"
+    ));
+    let mut events = server.events();
+    let Some(Event::Body { pieces, .. }) = events.pop() else {
+        panic!("no content: {events:?}");
+    };
+    drop(events);
+    let [piece] = &pieces[..] else {
+        panic!("{} pieces", pieces.len());
+    };
+    assert!(piece.len() == 40_000 && piece.is_unique());
+    server.respond(1, "200", &[], "");
+    server.receive("st: a\r\n\r\n");
+    assert_eq!(server.request().1, seen("GET /", ""));
 }
 
 #[test]

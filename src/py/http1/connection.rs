@@ -17,7 +17,7 @@ use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use super::lower::Lower;
+use super::lower_transport::LowerTransport;
 use super::service::Http1Service;
 use crate::asgi::open_files::FileClient;
 use crate::asgi::request::Request;
@@ -46,10 +46,10 @@ struct Http1State {
     id: u64,
     /// Present while the connection counts for the limits of the server.
     admitted: Option<Admitted>,
-    lower: Option<Lower>,
+    lower: Option<LowerTransport>,
     /// The current request, or the last one while its application runs.
     request: Option<(u64, Py<Request>)>,
-    ends: Option<KnownEnds>,
+    facts: Option<ConnectionFacts>,
     /// True if the transport has paused writing.
     is_writing_paused: bool,
     /// True if the connection has paused reading from the transport.
@@ -60,7 +60,7 @@ struct Http1State {
 }
 
 /// The addresses and TLS of the connection, as applications get them.
-struct KnownEnds {
+struct ConnectionFacts {
     client: Py<PyAny>,
     server: Py<PyAny>,
     /// The extension `tls`. `None` until the first request, and without TLS.
@@ -83,7 +83,7 @@ impl Http1Connection {
         if !is_admitted && !Self::admit(slf, ip_of(client.bind(py))) {
             return transport.call_method0(intern!(py, "abort")).map(drop);
         }
-        let lower = Lower::new(transport, Self::receive);
+        let lower = LowerTransport::new(transport, Self::receive);
         let id = this.service.get().enter(py, slf)?;
         this.state.with(py, |state| {
             if let Some(admitted) = &mut state.admitted {
@@ -91,7 +91,7 @@ impl Http1Connection {
             }
             state.id = id;
             state.lower = Some(lower);
-            state.ends = Some(KnownEnds {
+            state.facts = Some(ConnectionFacts {
                 client,
                 server,
                 tls: None,
@@ -122,7 +122,7 @@ impl Http1Connection {
         let delivered = Self::deliver(slf);
         let old = this
             .state
-            .with(py, |state| (state.request.take(), state.ends.take()));
+            .with(py, |state| (state.request.take(), state.facts.take()));
         drop(old);
         left.and(delivered)
     }
@@ -167,8 +167,8 @@ impl Http1Connection {
                 if let Some(lower) = &state.lower {
                     lower.traverse(&visit)?;
                 }
-                if let Some(ends) = &state.ends {
-                    visit.call(&ends.tls)?;
+                if let Some(facts) = &state.facts {
+                    visit.call(&facts.tls)?;
                 }
                 visit.call(state.request.as_ref().map(|(_, request)| request))
             })
@@ -194,7 +194,7 @@ impl Http1Connection {
             admitted: None,
             lower: None,
             request: None,
-            ends: None,
+            facts: None,
             is_writing_paused: false,
             is_paused: false,
             is_delivering: false,
@@ -361,7 +361,7 @@ impl Http1Connection {
     /// Charges the client with the bytes that the server holds for it: requests, content and messages that wait for the
     /// application, and responses that wait for the client. Returns true if the client's address holds more than its
     /// share, so that this connection is not read.
-    fn charge(&self, py: Python<'_>, lower: &Lower) -> PyResult<bool> {
+    fn charge(&self, py: Python<'_>, lower: &LowerTransport) -> PyResult<bool> {
         let beneath = self.queued.bytes() + lower.unsent_bytes(py)?;
         Ok(self.state.with(py, |state| {
             let held = beneath + state.http.held_bytes();
@@ -373,7 +373,7 @@ impl Http1Connection {
         }))
     }
 
-    fn lower(&self, py: Python<'_>) -> Option<Lower> {
+    fn lower(&self, py: Python<'_>) -> Option<LowerTransport> {
         self.state.with(py, |state| {
             state.lower.as_ref().map(|lower| lower.clone_ref(py))
         })
@@ -478,10 +478,10 @@ impl Http1Connection {
         let (py, this) = (slf.py(), slf.get());
         let asgi = this.asgi(py);
         let service = asgi.get();
-        let Some(ends) = this.ends(py)? else {
+        let Some(info) = this.connection_info(py)? else {
             return Ok(());
         };
-        let scope = scope::build(py, service, &head, &ends)?;
+        let scope = scope::build(py, service, &head, &info)?;
         if is_http10 {
             scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
         }
@@ -516,7 +516,7 @@ impl Http1Connection {
         };
         let request = Bound::new(py, request)?;
         if let Some(refusal) = refusal {
-            return Self::refuse(&request, service, &head, refusal, &ends);
+            return Self::refuse(&request, service, &head, refusal, &info);
         }
         if this.is_short_of_memory(py) {
             return Request::refuse(&request, 503, "Service Unavailable");
@@ -557,7 +557,7 @@ impl Http1Connection {
         service: &AsgiService,
         head: &Head,
         refusal: Refusal,
-        ends: &ConnectionInfo<'_>,
+        info: &ConnectionInfo<'_>,
     ) -> PyResult<()> {
         let text = format!("Invalid HTTP/1.1 request received: {}.", refusal.detail);
         service.report_fault(request.py(), ReportedFault::Client(&ends.client), &text);
@@ -570,27 +570,18 @@ impl Http1Connection {
     }
 
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
-    fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
+    fn connection_info<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
         let known = self.state.with(py, |state| {
-            let ends = state.ends.as_ref()?;
-            let tls = ends.tls.as_ref().map(|tls| tls.clone_ref(py));
-            Some((ends.client.clone_ref(py), ends.server.clone_ref(py), tls))
+            let facts = state.facts.as_ref()?;
+            let tls = facts.tls.as_ref().map(|tls| tls.clone_ref(py));
+            Some((facts.client.clone_ref(py), facts.server.clone_ref(py), tls))
         });
         let Some((client, server, known_tls)) = known else {
             return Ok(None);
         };
-        let tls = match (known_tls, &self.service.get().tls, self.lower(py)) {
-            (Some(tls), ..) => Some(tls.into_bound(py)),
-            (None, Some(make), Some(lower)) => {
-                let made = make.bind(py).call1((lower.object(py),))?;
-                let kept = made.clone().unbind();
-                let old = self
-                    .state
-                    .with(py, |state| state.ends.as_mut()?.tls.replace(kept));
-                drop(old);
-                Some(made)
-            }
-            _ => None,
+        let tls = match known_tls {
+            Some(tls) => Some(tls.into_bound(py)),
+            None => self.make_tls_extension(py)?,
         };
         Ok(Some(ConnectionInfo {
             client: client.into_bound(py),
@@ -598,6 +589,20 @@ impl Http1Connection {
             tls,
             datagram_max: None,
         }))
+    }
+
+    /// Makes the extension `tls` of this connection's scopes; `None` without TLS, or if the connection is lost.
+    fn make_tls_extension<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (Some(make), Some(lower)) = (&self.service.get().tls, self.lower(py)) else {
+            return Ok(None);
+        };
+        let made = make.bind(py).call1((lower.object(py),))?;
+        let kept = made.clone().unbind();
+        let old = self
+            .state
+            .with(py, |state| state.facts.as_mut()?.tls.replace(kept));
+        drop(old);
+        Ok(Some(made))
     }
 }
 

@@ -73,7 +73,7 @@ impl Http1Limits {
             header_bytes: max_header_bytes,
             header_fields: max_header_fields,
             requests: max_requests_per_connection,
-            at_work: max_requests.saturating_mul(AT_WORK_FACTOR),
+            running_applications: max_requests.saturating_mul(RUNNING_APPLICATIONS_FACTOR),
             header_timeout: seconds("header_timeout", header_timeout)?,
             body_timeout: seconds("body_timeout", body_timeout)?,
             body_rate,
@@ -134,7 +134,7 @@ fn seconds_or_none(name: &str, value: f64) -> PyResult<Duration> {
 }
 
 /// The number of applications that may run for each request that may be open, as over HTTP/3.
-const AT_WORK_FACTOR: usize = 8;
+const RUNNING_APPLICATIONS_FACTOR: usize = 8;
 /// The memory of an idle connection without TLS, rounded up.
 const CONNECTION_BYTES: usize = 8 << 10;
 /// The memory of an idle connection with TLS, rounded up. OpenSSL uses most of it.

@@ -5,7 +5,7 @@
 //! | `service` | [`Http1Service`](service::Http1Service): the connections of a server |
 //! | `connection` | [`Http1Connection`](connection::Http1Connection): the protocol of a transport, and its requests |
 //! | `exchange` | one request and its response, as the `HttpStream` of a request |
-//! | `lower` | the transport beneath: a stream of this extension, TLS over it, or any other transport |
+//! | `lower_transport` | the transport beneath: a stream of this extension, TLS over it, or any other transport |
 //! | `limits` | [`Limits`](uringcore_http::http1::Limits) from Python |
 //!
 //! A stream of this extension exchanges bytes with a connection without Python objects.
@@ -13,7 +13,7 @@
 mod connection;
 mod exchange;
 mod limits;
-mod lower;
+mod lower_transport;
 mod service;
 
 use pyo3::prelude::*;

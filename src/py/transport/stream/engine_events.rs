@@ -78,7 +78,7 @@ impl StreamTransport {
         match base.get().state.with(py, |state| state.receiver) {
             Receiver::Buffer => return Self::receive_into_buffer(base, fd),
             Receiver::Tls => return Self::receive_records(base, fd),
-            Receiver::Native(receive) => return Self::receive_for(base, fd, receive),
+            Receiver::Native(receive) => return Self::receive_natively_from(base, fd, receive),
             Receiver::Bytes => {}
         }
         let received = buffer::received(py, fd, RECEIVE_MAX);
@@ -97,32 +97,37 @@ impl StreamTransport {
     fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         // A callback of OpenSSL may call this function again. The nested call finds no buffer and allocates another.
-        let mut records = RECORDS.take();
+        let mut records = RECEIVE_BUFFER.take();
         let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
         let count = result.as_ref().copied();
         Self::note_received(base.get(), py, count, next_receive(count))?;
         match result {
-            Ok(1..) => Self::deliver_records(base, records, |spent| RECORDS.set(spent)),
+            Ok(1..) => Self::deliver_records(base, records, |spent| RECEIVE_BUFFER.set(spent)),
             _ => {
-                RECORDS.set(records);
+                RECEIVE_BUFFER.set(records);
                 Ok(())
             }
         }
     }
 
-    /// Receives for a protocol of this extension.
-    fn receive_for(
+    /// Receives for a protocol of this extension. The protocol may keep the bytes of an incomplete message for long, so a
+    /// small piece gets memory of its own size. A large piece keeps the buffer and is not copied.
+    fn receive_natively_from(
         base: &Bound<'_, BaseTransport>,
         fd: RawFd,
         receive: NativeReceive,
     ) -> PyResult<()> {
-        let mut bytes = Vec::new();
-        let result = net::recv_to(fd, &mut bytes, RECEIVE_MAX);
+        let mut buffer = RECEIVE_BUFFER.take();
+        let result = net::recv_to(fd, &mut buffer, RECEIVE_MAX);
         let count = result.as_ref().copied();
+        let bytes = match count {
+            Ok(LARGE_PIECE..) => Bytes::from(std::mem::take(&mut buffer)).into(),
+            _ => BytesMut::from(&buffer[..]),
+        };
+        RECEIVE_BUFFER.set(buffer);
         Self::note_received(base.get(), base.py(), count, next_receive(count))?;
         match result {
-            // The bytes have one owner, so this conversion copies nothing.
-            Ok(1..) => Self::deliver_natively(base, Bytes::from(bytes).into(), receive),
+            Ok(1..) => Self::deliver_natively(base, bytes, receive),
             _ => Ok(()),
         }
     }
@@ -392,11 +397,13 @@ fn next_receive(result: Result<usize, &io::Error>) -> NextReceive {
 }
 
 thread_local! {
-    /// The buffer of [`StreamTransport::receive_records`]. Empty while it is in use.
-    static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// The buffer of `receive_records` and `receive_natively_from`. Empty while it is in use.
+    static RECEIVE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The largest receive in bytes. Blocks below 128 KiB always come from the heap; glibc may map a larger one anew each
 /// time.
 const RECEIVE_MAX: usize = 120 * 1024;
+/// From this size on, a received piece keeps the buffer of [`RECEIVE_MAX`] bytes, of which it then fills at least half.
+const LARGE_PIECE: usize = RECEIVE_MAX / 2;
 const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";

@@ -13,14 +13,14 @@ use crate::transport::native_protocol::NativeReceive;
 use crate::transport::stream::StreamTransport;
 
 /// The transport, in the form that accepts bytes with the least work.
-pub enum Lower {
+pub enum LowerTransport {
     Stream(Py<StreamTransport>),
     Tls(Py<TlsTransport>),
     /// A transport of another loop.
     Other(Py<PyAny>),
 }
 
-impl Lower {
+impl LowerTransport {
     /// If `transport` is a stream of this extension, it calls `receive` from now on instead of `data_received`.
     pub fn new(transport: &Bound<'_, PyAny>, receive: NativeReceive) -> Self {
         if let Ok(stream) = transport.cast::<StreamTransport>() {
