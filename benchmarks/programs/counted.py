@@ -5,7 +5,7 @@ with a mark after each. So the difference contains neither the start of the inte
 of a row. Without `--marks` the program runs the rows and counts nothing: training.py does this. `--times`
 multiplies the rows that use a socket.
 
-The clients of the echoes and of the HTTP/3 server are separate processes on the server's core; valgrind does
+The clients of the echoes and of the HTTP servers are separate processes on the server's core; valgrind does
 not follow them. The group `quic` is two connections in this process with a simulated clock: a row is the cost
 of a KiB for its sender and its receiver together.
 
@@ -35,7 +35,7 @@ from benchmarks.applications import bare
 from benchmarks.harness.process import SERVER_CORE, pin
 from benchmarks.programs import micro
 from benchmarks.programs.rows import Row
-from benchmarks.servers import echo, http3, quic_bulk, quic_native, webtransport
+from benchmarks.servers import echo, http1, http3, quic_bulk, quic_native, webtransport
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
 from tests.support.free_ports import free_port
@@ -49,8 +49,11 @@ QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
 QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
 """Servers on the API of aioquic, by its events and by `stream_handler`, and on `uringcore.quic`."""
 H3, WEBTRANSPORT = "h3", "webtransport"
-GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
-DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
+HTTP1, HTTPTOOLS = "http1", "http1-httptools"
+HTTP1_OPTIONS = {HTTP1: "native", HTTPTOOLS: "httptools"}
+"""The option `http` of the server, by group."""
+GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTPTOOLS)
+DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1)
 """The groups of the baseline."""
 REPEATS = 3
 SLOWDOWN = 200
@@ -99,6 +102,13 @@ H3_ROWS = (
     ("hello, 32 at once", "hello", 32, REQUESTS),
     ("answer of 100 KiB, 4 at once", "download", 4, BODIES),
     ("POST of 100 KiB, 4 at once", "upload", 4, BODIES),
+    ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
+)
+HTTP1_ROWS = (
+    ("hello, one at a time", "hello", 1, REQUESTS),
+    ("hello, 32 connections at once", "hello", 32, REQUESTS),
+    ("response of 100 KiB, 4 connections at once", "download", 4, BODIES),
+    ("POST of 100 KiB, 4 connections at once", "upload", 4, BODIES),
     ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
 )
 SENDS = ("syscalls", "quic_datagrams_sent")
@@ -336,6 +346,20 @@ def count_h3(mark: Marks, times: int) -> None:
     leave()
 
 
+def count_http1(option: str, mark: Marks, times: int) -> None:
+    """The rows of the server over HTTP/1.1, the bare application's answer included."""
+    loop = mark.loop("uringcore-uring")
+    port = free_port()
+    serving = loop.run_until_complete(http1.start_uringcore(bare.application, port, option))
+    for title, mode, connections, counts in HTTP1_ROWS:
+        asking = ServedRow(loop, "http1_client", port, mode, connections)
+        count_rows({title: asking}, more(counts, times), mark)
+        asking.end()
+    if serving.done():
+        serving.result()
+    leave()
+
+
 def count_webtransport(mark: Marks, times: int) -> None:
     """The rows of the WebTransport server, the server program included."""
     loop = mark.loop("uringcore-uring")
@@ -370,6 +394,8 @@ def main() -> None:
         count_face(options.group, mark, options.times)
     elif options.group == H3:
         count_h3(mark, options.times)
+    elif options.group in HTTP1_OPTIONS:
+        count_http1(HTTP1_OPTIONS[options.group], mark, options.times)
     elif options.group == WEBTRANSPORT:
         count_webtransport(mark, options.times)
     else:

@@ -46,7 +46,7 @@ async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
     config.accesslog = None
     config.errorlog = None
     serving = asyncio.ensure_future(serve(application, config, shutdown_trigger=stopped.wait))
-    await _accepting(port, serving)
+    await accepting(port, serving)
     print("READY", port, flush=True)
     await serving
 
@@ -70,7 +70,7 @@ async def start_uringcore(application: Any, port: int, cert: str, key: str) -> a
         )
     )
     serving = asyncio.ensure_future(server.serve())
-    await _accepting(port, serving)
+    await accepting(port, serving)
     return serving
 
 
@@ -108,7 +108,7 @@ COMMANDS: dict[str, Callable[[str, int, str, str], list[str]]] = {
 """The servers that are commands: module and arguments."""
 
 
-async def _accepting(port: int, serving: asyncio.Future[Any]) -> None:
+async def accepting(port: int, serving: asyncio.Future[Any]) -> None:
     """Wait until the server's TCP side accepts, which is just before the UDP side is bound, or has ended."""
     while not serving.done():
         try:

@@ -17,6 +17,9 @@ __all__ = ["families"]
 GIVEN_UP = ("nothing_taken", "little_taken")
 """The extension's reasons for cancelling a response."""
 
+REFUSED_FOR = ("connections", "address", "handshakes", "rate")
+"""The limits for which the extension refuses a TCP connection."""
+
 
 def families(reports: Sequence[Report]) -> Iterator[Family]:
     """Yields every metric once, with the samples of each process."""
@@ -24,6 +27,8 @@ def families(reports: Sequence[Report]) -> Iterator[Family]:
     yield open_requests(reports)
     yield durations(reports)
     yield given_up(reports)
+    yield refused(reports)
+    yield shed(reports)
     for name, kind, unit, text, value in NUMBERS:
         family = Family(name, kind, text, unit=unit)
         for report in reports:
@@ -70,6 +75,29 @@ def given_up(reports: Sequence[Report]) -> Family:
         for reason in GIVEN_UP:
             count = report.counts.given_up[reason]
             family.add(count, {"worker": report.worker, "reason": reason})
+    return family
+
+
+def refused(reports: Sequence[Report]) -> Family:
+    text = (
+        "TCP connections closed at once, by the limit that they exceeded. Only with --http native."
+    )
+    family = Family("uringcore_tcp_connections_refused", "counter", text)
+    for report in reports:
+        for limit in REFUSED_FOR if report.tcp else ():
+            count = report.tcp[f"refused_for_{limit}"]
+            family.add(count, {"worker": report.worker, "limit": limit})
+    return family
+
+
+def shed(reports: Sequence[Report]) -> Family:
+    text = (
+        "TCP connections ended because clients exceeded the memory budget. Only with --http native."
+    )
+    family = Family("uringcore_tcp_connections_shed", "counter", text)
+    for report in reports:
+        if report.tcp:
+            family.add(report.tcp["connections_shed"], {"worker": report.worker})
     return family
 
 

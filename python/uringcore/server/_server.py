@@ -204,6 +204,8 @@ class Server(UvicornServer):
             asgi = make_asgi(self, self._log(), self._is_overloaded, "1.1", scheme)
             config.http1 = NativeHTTP1(config, asgi, self.server_state, self._log())
             config.http1.start()
+            if config.observer is not None:
+                config.observer.sources.tcp = config.http1.service
         try:
             await super().startup(sockets.tcp)
         except OSError as exc:

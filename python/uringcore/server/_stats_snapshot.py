@@ -38,7 +38,7 @@ class Connection(Protocol):
 
 
 class Endpoint(Protocol):
-    """A UDP socket's endpoint."""
+    """A UDP socket's endpoint, or the service of native HTTP/1.1."""
 
     def stats(self) -> dict[str, int]: ...
 
@@ -59,6 +59,8 @@ class Sources:
     connections: Any = ()
     """HTTP/3 connections."""
     endpoints: Sequence[Endpoint] = ()
+    tcp: Endpoint | None = None
+    """The service of native HTTP/1.1. ``None`` with uvicorn's classes, which count no connections."""
     memory_budget: int = 0
     """The number of bytes that the process may hold for QUIC clients."""
 
@@ -84,6 +86,8 @@ class Report:
     """Smoothed round-trip times of the open connections, in seconds, by quantile."""
     endpoint: dict[str, int] = field(default_factory=dict)
     """``stats()`` of the UDP sockets' endpoints, added up."""
+    tcp: dict[str, int] = field(default_factory=dict)
+    """``stats()`` of native HTTP/1.1."""
     process: dict[str, float] = field(default_factory=dict)
     clients: list[dict[str, Any]] = field(default_factory=list)
 
@@ -105,6 +109,7 @@ async def make_report(counts: Counters, sources: Sources) -> Report:
         packets_lost=counts.packets_lost,
         bytes_lost=counts.bytes_lost,
         endpoint=added([endpoint.stats() for endpoint in sources.endpoints]),
+        tcp={} if sources.tcp is None else sources.tcp.stats(),
         process=process(),
     )
     rtts: list[float] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 
@@ -50,22 +51,38 @@ def opened(server, stack, **options):
 
 
 OTHER = {"source": "127.0.0.2"}
+METRICS = ("--metrics-path", "/metrics")
+
+
+def refused(server, limit, **options):
+    """Returns the number of connections that were refused for a limit, from the server's metrics."""
+    with connected(server, secure=server.is_secure, **options) as one:
+        return refused_on(one, limit)
+
+
+def refused_on(one, limit):
+    """Returns what :func:`refused` returns, over an open connection."""
+    text = one.get("/metrics").body.decode()
+    family = "uringcore_tcp_connections_refused_total"
+    counts = re.findall(rf'{family}\{{[^}}]*limit="(\w+)"[^}}]*}} (\d+)', text)
+    assert {name for name, _ in counts} == {"connections", "address", "handshakes", "rate"}
+    return int(dict(counts)[limit])
 
 
 def test_the_connections_of_an_address_are_limited(serve):
-    server = serve("--http3-max-connections-per-address", "2")
+    server = serve("--http3-max-connections-per-address", "2", *METRICS)
     with contextlib.ExitStack() as stack:
         first = opened(server, stack)
         opened(server, stack)
         assert not is_served(server)
         server.wait_log("refused: the limit of connections of one address is reached")
-        assert is_served(server, **OTHER)
+        assert refused(server, "address", **OTHER) == 1
         first.close()
         wait_served(server)
 
 
 def test_the_connections_of_the_server_are_limited(serve):
-    server = serve("--http3-max-connections", "2")
+    server = serve("--http3-max-connections", "2", *METRICS)
     with contextlib.ExitStack() as stack:
         first = opened(server, stack)
         opened(server, stack, **OTHER)
@@ -73,14 +90,17 @@ def test_the_connections_of_the_server_are_limited(serve):
         server.wait_log("refused: the limit of connections is reached")
         first.close()
         wait_served(server)
+    wait_served(server)
+    assert refused(server, "connections") >= 1
 
 
 def test_the_rate_of_new_connections_is_limited(serve):
-    server = serve("--http3-accept-rate", "0.001", "--http3-accept-burst", "2")
+    server = serve("--http3-accept-rate", "0.001", "--http3-accept-burst", "2", *METRICS)
     assert is_served(server)
-    assert is_served(server, **OTHER)
-    assert not is_served(server)
-    server.wait_log("refused: the limit of new connections a second is reached")
+    with connected(server, secure=server.is_secure, **OTHER) as one:
+        assert not is_served(server)
+        server.wait_log("refused: the limit of new connections a second is reached")
+        assert refused_on(one, "rate") == 1
 
 
 def test_the_tls_handshakes_under_way_are_limited(start, certificate, backend):
