@@ -38,7 +38,7 @@ def environment(project: Project, python: str, version: str, ours: Path) -> Path
     folder = HOME / version / project.name
     inside = folder / "bin" / "python"
     extras = f"[{project.extras}]" if project.extras else ""
-    release = [f"{project.name}{extras}=={project.version}"] if project.on_pypi else []
+    release = [f"{project.release}{extras}=={project.version}"] if project.on_pypi else []
     wanted = [*release, *PYTEST, *project.requirements]
     stamp = {
         "wanted": wanted,

@@ -20,6 +20,8 @@ class Project:
 
     name: str
     version: str
+    distribution: str = ""
+    """The name on PyPI, if it differs from ``name``."""
     requirements: tuple[str, ...] = ()
     """Distributions that are installed besides the project and pytest."""
     extras: str = ""
@@ -48,6 +50,11 @@ class Project:
     """A test that takes longer hangs."""
     aioquic: bool = False
     """Written for aioquic: its imports become uringcore's on our loops (inside/aioquic_renamed.py)."""
+
+    @property
+    def release(self) -> str:
+        """The name on PyPI."""
+        return self.distribution or self.name
 
 
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -172,6 +179,21 @@ PROJECTS: tuple[Project, ...] = (
             "zttp==0.0.35",
         ),
         arguments=("tests", "--ignore=tests/benchmarks"),
+    ),
+    Project(
+        # The native classes over HTTP/1.1, in place of uvicorn's.
+        "uvicorn-native",
+        "0.54.0",
+        distribution="uvicorn",
+        extras="standard",
+        requirements=(
+            *("a2wsgi==1.10.10", "cryptography", "httpx2", "pytest-mock", "pytest-xdist"),
+            *("trustme", "wsproto", "zttp==0.0.35"),
+        ),
+        arguments=(
+            *("-p", "uvicorn_native", "tests/protocols/test_http.py"),
+            *("tests/protocols/test_websocket.py", "tests/test_default_headers.py"),
+        ),
     ),
     Project(
         "httpx",

@@ -88,8 +88,8 @@ def _from_pypi(project: Project, python: Path, folder: Path) -> None:
     command = [str(python), "-m", "pip", "download", "-q", "--disable-pip-version-check"]
     command += ["--no-deps", "-d", str(folder)]
     if not project.wheel:
-        command += ["--no-binary", project.name]
-    _run([*command, f"{project.name}=={project.version}"], f"fetching {project.name}'s sources")
+        command += ["--no-binary", project.release]
+    _run([*command, f"{project.release}=={project.version}"], f"fetching {project.name}'s sources")
 
 
 def _from_github(repository: str, commit: str, folder: Path, downloads: Path) -> None:

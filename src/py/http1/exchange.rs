@@ -118,8 +118,9 @@ impl HttpStream for Exchange {
 
     fn done(&self, py: Python<'_>) {
         let connection = self.connection.bind(py);
-        connection.get().request_done(py, self.serial);
-        self.change(py, |http| http.done(self.serial, Instant::now()));
+        if let Err(error) = Http1Connection::request_done(connection, self.serial) {
+            error.write_unraisable(py, Some(connection));
+        }
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

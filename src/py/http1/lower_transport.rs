@@ -20,6 +20,31 @@ pub enum LowerTransport {
     Other(Py<PyAny>),
 }
 
+/// Writes the output of a connection to a stream. Runs no Python code, so the caller may keep its state borrowed.
+pub fn write_output(
+    stream: &Bound<'_, StreamTransport>,
+    http: &mut Connection,
+) -> PyResult<engine::WriteOutcome> {
+    let pieces = http.output().pieces().map(|piece| match piece {
+        Piece::Copied(bytes) => engine::Piece::Copied(bytes),
+        Piece::Kept(content) => engine::Piece::Kept(content.clone()),
+    });
+    let outcome = StreamTransport::write_pieces(stream, pieces)?;
+    http.written();
+    Ok(outcome)
+}
+
+/// Takes the output of a connection, for [`LowerTransport::write_pieces`].
+pub fn take_output(http: &mut Connection) -> Vec<Bytes> {
+    let pieces = http.output().pieces().map(|piece| match piece {
+        Piece::Copied(bytes) => Bytes::copy_from_slice(bytes),
+        Piece::Kept(content) => content.clone(),
+    });
+    let pieces = pieces.collect();
+    http.written();
+    pieces
+}
+
 impl LowerTransport {
     /// If `transport` is a stream of this extension, it calls `receive` from now on instead of `data_received`.
     pub fn new(transport: &Bound<'_, PyAny>, receive: NativeReceive) -> Self {
@@ -57,55 +82,19 @@ impl LowerTransport {
         }
     }
 
-    /// Writes the output of a connection. `with` runs a function on that connection.
-    pub fn write(
-        &self,
-        py: Python<'_>,
-        with: impl FnOnce(&mut dyn FnMut(&mut Connection)),
-    ) -> PyResult<()> {
+    /// Writes several pieces together.
+    pub fn write_pieces(&self, py: Python<'_>, pieces: Vec<Bytes>) -> PyResult<()> {
         match self {
             Self::Stream(stream) => {
-                let mut outcome = Ok(());
-                let mut result = None;
-                with(&mut |http| {
-                    let pieces = http.output().pieces().map(|piece| match piece {
-                        Piece::Copied(bytes) => engine::Piece::Copied(bytes),
-                        Piece::Kept(content) => engine::Piece::Kept(content.clone()),
-                    });
-                    match StreamTransport::write_pieces(stream.bind(py), pieces) {
-                        Ok(written) => result = Some(written),
-                        Err(error) => outcome = Err(error),
-                    }
-                    http.written();
-                });
-                outcome?;
-                match result {
-                    // The state of the connection is not borrowed here, because this call may call the protocol.
-                    Some(written) => StreamTransport::apply_write_outcome(stream.bind(py), written),
-                    None => Ok(()),
-                }
+                let stream = stream.bind(py);
+                let pieces = pieces.into_iter().map(engine::Piece::Kept);
+                let outcome = StreamTransport::write_pieces(stream, pieces)?;
+                StreamTransport::apply_write_outcome(stream, outcome)
             }
-            Self::Tls(tls) => {
-                let mut pieces = Vec::new();
-                with(&mut |http| {
-                    pieces.extend(http.output().pieces().map(|piece| match piece {
-                        Piece::Copied(bytes) => Bytes::copy_from_slice(bytes),
-                        Piece::Kept(content) => content.clone(),
-                    }));
-                    http.written();
-                });
-                tls.get().write_pieces(py, pieces)
-            }
+            Self::Tls(tls) => tls.get().write_pieces(py, pieces),
             Self::Other(other) => {
-                let mut pieces = Vec::new();
-                with(&mut |http| {
-                    pieces.extend(http.output().pieces().map(|piece| match piece {
-                        Piece::Copied(bytes) => PyBytes::new(py, bytes),
-                        Piece::Kept(content) => PyBytes::new(py, content),
-                    }));
-                    http.written();
-                });
-                let pieces = PyList::new(py, pieces)?;
+                let pieces = pieces.iter().map(|piece| PyBytes::new(py, piece));
+                let pieces = PyList::new(py, pieces.collect::<Vec<_>>())?;
                 let name = intern!(py, "writelines");
                 other.bind(py).call_method1(name, (pieces,)).map(drop)
             }
