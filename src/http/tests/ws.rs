@@ -159,6 +159,25 @@ fn section_8_1_text_is_utf_8_across_fragments() {
 }
 
 #[test]
+fn section_8_1_invalid_text_fails_before_its_message_ends() {
+    for bytes in [
+        sent(0x01, b"\xc3\x28"),
+        [sent(0x01, b"\xe2\x82"), sent(0x00, b"\x28")].concat(),
+        sent(0x81, b"a\xffb")[..8].to_vec(),
+    ] {
+        assert_eq!(refused(&bytes), status_code::INVALID_PAYLOAD);
+    }
+    let euro = [
+        sent(0x01, b"\xe2\x82"),
+        sent(0x89, b"\xff"),
+        sent(0x80, b"\xac"),
+    ]
+    .concat();
+    let events = read(&euro).unwrap();
+    assert_eq!(events, [Event::Ping(vec![0xff]), text("\u{20ac}")]);
+}
+
+#[test]
 fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
     let exact = sent(0x82, &[0; 100]);
     assert!(read_within(&exact, 100).is_ok());

@@ -53,6 +53,8 @@ struct Message {
     /// The length of the payloads of its frames so far.
     payload_bytes: u64,
     content: Vec<u8>,
+    /// The number of bytes of a text's content that were found to be UTF-8.
+    checked_bytes: usize,
 }
 
 impl Reader {
@@ -141,6 +143,7 @@ impl Reader {
             });
             self.add(header.opcode, payload, key)?;
             if !is_whole {
+                self.check_text()?;
                 return Ok(None);
             }
             self.frame = None;
@@ -216,6 +219,7 @@ impl Reader {
             is_compressed: header.is_compressed,
             payload_bytes: 0,
             content: Vec::new(),
+            checked_bytes: 0,
         });
         let max = match message.is_compressed {
             false => self.message_max as u64,
@@ -232,6 +236,15 @@ impl Reader {
         Ok(())
     }
 
+    /// Checks the part of a text that has arrived, so that an invalid text fails before its end. A compressed text is
+    /// checked only at its end, because its parts depend on the pieces in which it arrives.
+    fn check_text(&mut self) -> Result<(), Violation> {
+        match &mut self.message {
+            Some(message) if message.is_text && !message.is_compressed => message.check_text(),
+            _ => Ok(()),
+        }
+    }
+
     /// Completes a frame. If it was the last fragment, completes its message as well.
     fn end(&mut self, header: Header) -> Result<Option<Event>, Violation> {
         match header.opcode {
@@ -241,7 +254,7 @@ impl Reader {
                 let payload = std::mem::take(&mut self.control);
                 Close::read(&payload).map(|close| Some(Event::Close(close)))
             }
-            _ if !header.fin => Ok(None),
+            _ if !header.fin => self.check_text().map(|()| None),
             _ => {
                 let Some(mut message) = self.message.take() else {
                     return Ok(None);
@@ -258,18 +271,29 @@ impl Reader {
 }
 
 impl Message {
+    /// Checks the content after `checked_bytes`. Its last character may be incomplete.
+    fn check_text(&mut self) -> Result<(), Violation> {
+        match std::str::from_utf8(&self.content[self.checked_bytes..]) {
+            Ok(text) => self.checked_bytes += text.len(),
+            Err(error) if error.error_len().is_none() => self.checked_bytes += error.valid_up_to(),
+            Err(_) => return Err(NOT_UTF8),
+        }
+        Ok(())
+    }
+
     fn finish(self) -> Result<Event, Violation> {
         match self.is_text {
             false => Ok(Event::Binary(self.content)),
             // RFC 6455 section 8.1: a text message is valid UTF-8.
             true => String::from_utf8(self.content)
                 .map(Event::Text)
-                .map_err(|_| {
-                    Violation::new(status_code::INVALID_PAYLOAD, "a text that is not UTF-8")
-                }),
+                .map_err(|_| NOT_UTF8),
         }
     }
 }
+
+const NOT_UTF8: Violation =
+    Violation::new(status_code::INVALID_PAYLOAD, "a text that is not UTF-8");
 
 impl Event {
     /// The length of the payload in bytes.
