@@ -625,7 +625,7 @@ impl Http1Connection {
         info: &ConnectionInfo<'_>,
     ) -> PyResult<()> {
         let text = format!("Invalid HTTP/1.1 request received: {}.", refusal.detail);
-        service.report_fault(request.py(), ReportedFault::Client(&ends.client), &text);
+        service.report_fault(request.py(), ReportedFault::Client(&info.client), &text);
         // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
         let detail = match head.method.is_empty() {
             true => "",
