@@ -1,4 +1,8 @@
 //! `Http1Connection`: the protocol of a TCP or TLS transport, between the bytes of the transport and the applications.
+//!
+//! `flush` has the methods that write its output.
+
+mod flush;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, OnceLock};
@@ -9,8 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_engine::WriteOutcome;
-use uringcore_http::http1::{Closing, Connection, Event};
+use uringcore_http::http1::{Connection, Event};
 use uringcore_http::message::{Head, Refusal, TooSlow};
 use uringcore_http::ws::{self, Socket};
 use uringcore_limits::connection_limits::Admitted;
@@ -18,7 +21,7 @@ use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use super::lower_transport::{self, LowerTransport, take_output};
+use super::lower_transport::LowerTransport;
 use super::service::Http1Service;
 use crate::asgi::open_files::FileClient;
 use crate::asgi::request::Request;
@@ -27,7 +30,6 @@ use crate::asgi::service::{AsgiService, ReportedFault};
 use crate::capi::error::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::transport::native_protocol::NativeProtocol;
-use crate::transport::stream::StreamTransport;
 
 /// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.
 #[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]
@@ -307,118 +309,6 @@ impl Http1Connection {
             _ => Ok(()),
         };
         ticked.and(Self::deliver(slf))
-    }
-
-    /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the next request, as the
-    /// state of the connection requires.
-    pub fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let queued = this.queued.bytes();
-        // A stream of this extension gets the bytes without Python code, so this takes one borrow of the state.
-        let flushed = this
-            .state
-            .with(py, |state| state.flush_to_stream(py, queued))?;
-        let steps = match flushed {
-            Some(steps) => steps,
-            None => this.flush_to_other(py)?,
-        };
-        if steps != NextSteps::default() {
-            Self::take_steps(slf, steps)?;
-        }
-        match this.queued.is_budget_exceeded() {
-            true => this.service.get().shed(py),
-            false => Ok(()),
-        }
-    }
-
-    /// Writes the output to a transport that may run Python code.
-    fn flush_to_other(&self, py: Python<'_>) -> PyResult<NextSteps> {
-        let Some(lower) = self.lower(py) else {
-            self.with_http(py, Connection::written);
-            return Ok(NextSteps::default());
-        };
-        let pieces = self.with_http(py, take_output);
-        if !pieces.is_empty() {
-            lower.write_pieces(py, pieces)?;
-        }
-        let held = self.queued.bytes() + lower.unsent_bytes(py)?;
-        Ok(self.state.with(py, |state| state.next_steps(held)))
-    }
-
-    fn take_steps(slf: &Bound<'_, Self>, steps: NextSteps) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let Some(lower) = this.lower(py) else {
-            return Ok(());
-        };
-        if let Some(reads) = steps.reads {
-            lower.set_reading(py, reads)?;
-        }
-        match steps.closing {
-            None => {}
-            Some(Closing::AtOnce) => lower.abort(py)?,
-            Some(Closing::Sending) if lower.close_sending(py)? => {}
-            Some(Closing::Gracefully | Closing::Sending) => lower.close(py)?,
-        }
-        if steps.proceeds {
-            // The next request does not begin inside this call, because the application that has answered is still
-            // running. A client that has sent many requests would otherwise fill the stack.
-            let event_loop = this.asgi(py).get().event_loop.bind(py);
-            let proceed = slf.getattr(intern!(py, "_proceed"))?;
-            event_loop.call_method1(intern!(py, "call_soon"), (proceed,))?;
-        }
-        Ok(())
-    }
-}
-
-/// The steps of the host after the output was written.
-#[derive(Default, PartialEq, Eq)]
-struct NextSteps {
-    /// True if reading continues, false if it is paused; `None` if nothing changes.
-    reads: Option<bool>,
-    closing: Option<Closing>,
-    /// True if the next request has to begin in another callback.
-    proceeds: bool,
-}
-
-impl Http1State {
-    /// Writes the output, if the transport is a stream of this extension. Returns `None` for other transports. `queued`
-    /// is the number of bytes that wait for applications.
-    fn flush_to_stream(&mut self, py: Python<'_>, queued: usize) -> PyResult<Option<NextSteps>> {
-        let Some(LowerTransport::Stream(stream)) = &self.lower else {
-            return Ok(None);
-        };
-        let stream = stream.bind(py);
-        if !self.http.output().is_empty() {
-            let outcome = lower_transport::write_output(stream, &mut self.http)?;
-            self.is_writing_paused |= matches!(outcome, WriteOutcome::PauseWriting);
-        }
-        let held = queued + StreamTransport::write_queue_bytes(stream);
-        Ok(Some(self.next_steps(held)))
-    }
-
-    /// Determines the next steps. `held` is the number of bytes that wait for applications, or to be sent.
-    fn next_steps(&mut self, held: usize) -> NextSteps {
-        let is_paused = self.charge(held) || !self.http.wants_input();
-        let changes = std::mem::replace(&mut self.is_paused, is_paused) != is_paused;
-        let proceeds = self.http.has_events() && !self.is_delivering && !self.will_proceed;
-        self.will_proceed |= proceeds;
-        NextSteps {
-            reads: changes.then_some(!is_paused),
-            closing: self.http.take_closing(),
-            proceeds,
-        }
-    }
-
-    /// Charges the client with the bytes that the server holds for it: requests, and the `held` bytes of content and
-    /// messages that wait for the application, and of responses that wait for the client. Returns true if the client's
-    /// address holds more than its share, so that this connection is not read.
-    fn charge(&mut self, held: usize) -> bool {
-        let held = held + self.http.held_bytes();
-        let Some(admitted) = &mut self.admitted else {
-            return false;
-        };
-        admitted.holding.set(held);
-        held > HELD_FEW && admitted.holding.is_over_share()
     }
 }
 
@@ -706,6 +596,3 @@ fn ip_of(address: &Bound<'_, PyAny>) -> Option<IpAddr> {
     // The zone of a link-local address is left out.
     host.split('%').next()?.parse().ok()
 }
-
-/// A connection that holds at most this number of bytes is read even if its address holds more than its share.
-const HELD_FEW: usize = 64 << 10;
