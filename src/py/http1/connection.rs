@@ -1,6 +1,8 @@
 //! `Http1Connection`: the protocol of a TCP or TLS transport, between the bytes of the transport and the applications.
 //!
-//! `flush` has the methods that write its output.
+//! | file | content |
+//! | --- | --- |
+//! | `flush` | the methods that write its output |
 
 mod flush;
 
