@@ -121,7 +121,115 @@ MITMPROXY = (
     ),
 )
 
+UVICORN_NATIVE = (
+    (
+        "The head of a response is held until its content comes, so a mistake of the application is "
+        "answered with a 500, and not with a closed connection.",
+        "http",
+        "h11",
+        "test_invalid_header_name test_partial_response_returned test_response_header_splitting "
+        "test_duplicate_start_message test_undersized_request test_oversized_request",
+    ),
+    (
+        "Expects that the connection is closed after a complete response to a complete request, because "
+        "the application has failed. It is kept.",
+        "http",
+        "h11",
+        "test_app_exception test_no_response_returned test_missing_start_message "
+        "test_message_after_body_complete test_value_returned",
+    ),
+    (
+        "Content that is sent in one message gets a Content-Length, and no chunks.",
+        "http",
+        "h11",
+        "test_chunked_encoding test_chunked_encoding_empty_body",
+    ),
+    (
+        "The next pipelined request begins in another iteration of the loop, which the recorded loop of "
+        "the test does not run.",
+        "http",
+        "h11",
+        "test_pipelined_requests",
+    ),
+    (
+        "Reads attributes of uvicorn's class: its timer, scope, transport or state.",
+        "http",
+        "h11",
+        "test_keepalive_timeout test_keepalive_timeout_with_pipelined_requests "
+        "test_keepalive_timeout_with_pipelined_websocket_upgrade test_scopes",
+    ),
+    (
+        "No status 100 is sent if the content has arrived already (RFC 9110 section 10.1.1).",
+        "http",
+        "h11",
+        "test_100_continue_sent_when_body_consumed",
+    ),
+    (
+        "Reading stops above 256 KiB of waiting content, and in uvicorn above 64 KiB.",
+        "http",
+        "h11",
+        "test_large_post_request",
+    ),
+    (
+        "A request above the limit of concurrency is answered without a task.",
+        "http",
+        "h11",
+        "test_max_concurrency",
+    ),
+    (
+        "WebSocket needs no class of uvicorn, and an Upgrade that is ignored is not logged.",
+        "http",
+        "h11",
+        "test_unsupported_ws_upgrade_request_warn_on_auto "
+        "test_header_upgrade_is_not_websocket_depend_installed "
+        "test_header_upgrade_is_websocket_depend_not_installed",
+    ),
+    (
+        "The content of a 400 names the fault.",
+        "http",
+        "h11",
+        "test_invalid_http_request",
+    ),
+    (
+        "The limit of a head is an option of its own, and not h11's.",
+        "http",
+        "",
+        "test_huge_headers_h11protocol_failure test_huge_headers_h11protocol_failure_with_setting "
+        "test_huge_headers_h11_max_incomplete",
+    ),
+    (
+        "An application that fails or returns closes its WebSocket with a close frame, 1011 or 1000.",
+        "websocket",
+        "websockets-sansio",
+        "test_asgi_return_value test_close_transport_on_asgi_return test_duplicate_handshake",
+    ),
+    (
+        "The disconnect message has a reason, as in ASGI since version 2.4.",
+        "websocket",
+        "websockets-sansio",
+        "test_connection_lost_before_handshake_complete test_send_close_on_server_shutdown "
+        "test_server_reject_connection test_server_reject_connection_with_response "
+        "test_server_reject_connection_with_multibody_response",
+    ),
+    (
+        "Reads attributes of uvicorn's class for WebSocket.",
+        "websocket",
+        "websockets-sansio",
+        "test_frame_after_close_handshake_is_ignored test_server_keepalive_ping_pong "
+        "test_server_keepalive_disabled test_server_keepalive_ping_timeout",
+    ),
+)
+
 EXCEPTIONS: tuple[Allowed, ...] = (
+    *(
+        Allowed(
+            "uvicorn-native",
+            f"tests/protocols/test_{file}.py::{name}{f'?{variant}*' if variant else ''}",
+            reason,
+        )
+        for reason, file, variant, names in UVICORN_NATIVE
+        for name in names.split()
+    ),
     *(
         Allowed(
             "mitmproxy", f"test/mitmproxy/proxy/layers/quic/test__stream_layers.py::{name}", reason
