@@ -73,7 +73,7 @@ class DebugHandles:
             self._current_handle = None
         seconds = time.monotonic() - started
         if seconds >= self.slow_callback_duration:
-            # Looked up for each warning, because programs and asyncio's own tests replace the logger.
+            # The logger is looked up for each warning, because programs and asyncio's own tests replace it.
             base_events.logger.warning(  # type: ignore[attr-defined]
                 "Executing %s took %.3f seconds", _format_handle(handle), seconds
             )

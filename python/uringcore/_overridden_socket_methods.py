@@ -40,7 +40,7 @@ DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
 # protocol.
 TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
-# Read at import, because programs may replace the classes.
+# The classes are read at import, because programs may replace them.
 _Socket = socket.socket
 stock_get_extra_info = asyncio.BaseTransport.get_extra_info
 _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore[attr-defined]

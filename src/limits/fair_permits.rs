@@ -70,7 +70,7 @@ enum State<T> {
 #[derive(Default)]
 struct Client {
     working: usize,
-    /// Kept items as (age stamp, holder); the oldest is first.
+    /// The kept items of the client, by their age stamps, each with its holder. The oldest is first.
     keeping: BTreeMap<u64, HolderId>,
     waiting: BTreeSet<HolderId>,
 }

@@ -106,7 +106,7 @@ class Files:
         return self.call(os.close, fd)
 
     def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
-        """Read once, at the file's position if ``offset`` is negative."""
+        """Read once at ``offset``. A negative ``offset`` means the file's position."""
         if offset < 0:
             return self.call(os.read, fd, size)
         return self.call(os.pread, fd, size, offset)

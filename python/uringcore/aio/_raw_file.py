@@ -46,7 +46,7 @@ class AsyncFileIO(AsyncFile):
             self._end()
 
     async def readall(self) -> bytes:
-        """Read all remaining bytes. Errors as :meth:`read`."""
+        """Read all remaining bytes. Raises the errors of :meth:`read`."""
         return await self.read(-1)
 
     async def write(self, data: Any, /) -> int:

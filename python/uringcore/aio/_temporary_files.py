@@ -157,5 +157,5 @@ class AsyncTemporaryDirectory:
         await finish(self._files.call(self._directory.cleanup))
 
     async def close(self) -> None:
-        """Like :meth:`cleanup`."""
+        """Remove the directory, as :meth:`cleanup` does."""
         await self.cleanup()

@@ -138,7 +138,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return Ports(sockets, self._config, workers=self.cfg.workers)
 
     def _clean_up(self, arbiter: int) -> None:
-        # Checked because workers inherit the arbiter's exit handlers.
+        # Workers inherit the arbiter's exit handlers, so the process ID is checked.
         if os.getpid() == arbiter:
             self._config.cleanup()
 

@@ -42,7 +42,8 @@ class H0Connection:
 
     def handle_event(self, event: Any) -> list[H3Event]:
         """Handles a QUIC event and returns the resulting HTTP events."""
-        # Compared by name, so that events of any library with aioquic's API work.
+        # Events are recognised by the names of their classes, so that events of any library with aioquic's
+        # API work.
         kind = type(event).__name__
         if kind == "StreamReset":
             self._forget(event.stream_id)

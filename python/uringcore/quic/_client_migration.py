@@ -82,7 +82,7 @@ class Migrator:
         try:
             number, name = await transport._add_socket(local_addr, peer)
             old = self._quic._path[0]
-            # Checked because the connection may have ended while the socket was made.
+            # The waiter is checked, because the connection may have ended while the socket was made.
             if not waiter.done():
                 self._quic._migrate(number, timeout)
                 settle = functools.partial(self._settle, transport, number, name, old, timeout)

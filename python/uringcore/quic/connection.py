@@ -274,7 +274,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             code, reason = QuicErrorCode.INTERNAL_ERROR, "the ClientHello was not accepted"
             self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
             raise
-        # Checked because the program may have closed the connection meanwhile.
+        # The hook is compared, because the program may have closed the connection in the meantime.
         if kept is not None and self._hello_hook is hook:
             for datagram in kept:
                 self._take_datagram(*datagram)

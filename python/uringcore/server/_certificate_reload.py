@@ -27,7 +27,8 @@ class CertificateReloader:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._files = config.certificate_files
-        # Taken before the read: a renewal during the application's start-up is detected.
+        # The signature was computed before the files were read. So a renewal during the application's
+        # start-up is detected.
         self._known = self._seen = config.certificate_signature
 
     def has_changed(self) -> bool:

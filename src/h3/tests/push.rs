@@ -248,7 +248,7 @@ fn either_side_can_cancel_a_push() {
     }
     pair.pump();
     events(&mut pair.client);
-    // By CANCEL_PUSH, by STOP_SENDING, and by RESET_STREAM.
+    // The peer rejects pushes in three ways: by CANCEL_PUSH, by STOP_SENDING, and by RESET_STREAM.
     pair.server
         .handle_stream_data(2, frame(0x3, &varints(&[0])).into(), false);
     assert_eq!(

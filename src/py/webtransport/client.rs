@@ -32,7 +32,7 @@ pub struct WebTransportClient {
 }
 
 struct ClientState {
-    /// Made at the first event or command, when the QUIC connection is running.
+    /// The HTTP/3 connection, which is made at the first event or command when the QUIC connection is running.
     client: Option<Client>,
     sessions: SessionRegistry,
     on_due: Option<Py<PyAny>>,

@@ -76,12 +76,12 @@ impl DatagramSender {
         self.queue.dropped()
     }
 
-    /// Queued bytes, including an overhead for each datagram.
+    /// The bytes of the queued datagrams, including an overhead for each datagram.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// Queued datagrams, oldest first.
+    /// The queued datagrams, the oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &Bytes> {
         self.queue.iter()
     }

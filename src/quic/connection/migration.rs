@@ -24,7 +24,7 @@ use crate::{
     tls::random_bytes,
 };
 
-/// When and where a datagram arrived.
+/// The time at which a datagram arrived, its addresses, its ECN bits and its length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub now: Instant,

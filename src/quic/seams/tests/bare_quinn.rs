@@ -399,7 +399,7 @@ fn tls_with_names(
 #[derive(Default)]
 pub struct Ids {
     pub made: Mutex<Vec<ConnectionId>>,
-    /// True to generate each ID twice.
+    /// If true, each connection ID is generated twice.
     pub repeats: AtomicBool,
 }
 
@@ -532,7 +532,7 @@ impl BareQuinn {
         Self::begin_with_names(version, transport, 1)
     }
 
-    /// Like [`begin`](Self::begin), with a certificate for this many names.
+    /// Makes both endpoints as [`begin`](Self::begin) does, with a server certificate for `names` names.
     pub fn begin_with_names(
         version: u32,
         mut transport: quinn::TransportConfig,
