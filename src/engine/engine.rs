@@ -129,7 +129,7 @@ impl Engine {
             .open(|key| make(driver, Route::new(Owner::Quic, 0, key).token()))
     }
 
-    /// A QUIC socket, for commands. The next flush sends the packets that they cause.
+    /// Returns a QUIC socket, on which the host calls commands. The next flush sends the packets that they cause.
     pub fn quic(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.quic.get(key)
     }

@@ -162,7 +162,7 @@ impl WriteDelay {
     pub(crate) fn note_wake_up(&mut self, woke_up: Instant) {
         if woke_up > self.work_began {
             self.begin_work(woke_up);
-            // The thread has waited in its sleep, so the sample would be wrong.
+            // The thread has waited without using the processor, so the sample would be wrong.
             self.sample = None;
         }
     }
@@ -259,7 +259,7 @@ impl WriteDelay {
         if is_next_piece {
             self.note_pieces(true);
         }
-        // A write that was sent before without reading the clock counts as the first.
+        // A write that was sent without reading the clock counts as the first write after the idle time.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
         // After the last callback the loop iteration ends, and the send at its end would cost as much.
         let is_spaced = since_sent >= spacing || self.is_last();

@@ -367,7 +367,8 @@ impl Connection {
     }
 
     fn open_critical_streams(&mut self, out: &mut dyn Sink) {
-        // Opens the three streams with their types (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
+        // Opens the control stream and the two QPACK streams, each with its type (RFC 9114 section 6.2.1, RFC 9204
+        // section 4.2).
         let [control_id, encoder_id, decoder_id] = self.critical.own();
         let mut control = vec![stream_type::CONTROL as u8];
         if self.settings.separate_writes {

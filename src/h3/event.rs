@@ -40,7 +40,7 @@ pub enum Event {
     /// `fields` are the pseudo-header fields that came before the limit; the fields after it may be malformed. This
     /// event comes only with `Connection::set_answers_large_requests`.
     HeadersTooLarge { stream_id: u64, fields: Vec<Field> },
-    /// A piece of content as it arrived. Empty data occurs only with `fin`.
+    /// A piece of a message's content, as it arrived. The data is empty only if `fin` is true.
     Data {
         stream_id: u64,
         data: Bytes,

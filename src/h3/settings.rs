@@ -152,7 +152,7 @@ impl PeerSettings {
         Ok(settings)
     }
 
-    /// Makes the settings with which a host replaces those that the peer sent.
+    /// Makes the settings by which a host replaces those that the peer has sent.
     pub fn from_pairs(pairs: Vec<(u64, u64)>) -> Self {
         Self { pairs }
     }

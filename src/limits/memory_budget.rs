@@ -368,7 +368,7 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
 
 /// A change of a connection's data by fewer bytes than this does not update the account.
 const STEP: usize = 4 << 10;
-/// A half of the budget is the most that connections themselves may take.
+/// The divisor of the budget for connections themselves: they may use one half of it.
 const CONNECTIONS_PART: usize = 2;
 /// The divisor of the limit at which shedding ends: when the held bytes are below the limit by an eighth.
 const SHED_BELOW: usize = 8;

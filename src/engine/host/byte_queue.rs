@@ -83,7 +83,7 @@ mod tests {
         queue.push(&[1; 5]);
         for _ in 0..1000 {
             queue.push(&piece);
-            // The queue is never empty, because a part of a record always remains.
+            // In each round a part of a record stays in the queue, so the queue is never empty.
             queue.advance(piece.len());
         }
         assert_eq!(queue.len(), 5);

@@ -57,7 +57,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// Makes the system call. `None` if there is nothing, because another process was faster.
+    /// Makes the system call. `None` if there is no data and no connection, because another process has taken it.
     pub fn make(self, fd: RawFd) -> Option<Outcome> {
         let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         let outcome = match self {

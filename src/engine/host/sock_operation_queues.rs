@@ -118,7 +118,7 @@ impl HeadOp {
 /// queued in the ring without a try.
 #[derive(Default, Clone, Copy)]
 struct Hint {
-    /// The number of operations that go to the ring before the next try.
+    /// The number of operations that are queued in the ring before the next try.
     skip: u8,
     /// The value that `skip` gets after the next failed try.
     backoff: u8,
@@ -318,7 +318,8 @@ impl OpQueues {
         Some((current.key, current.socket))
     }
 
-    /// The operations at the heads of both queues of a descriptor, as [`current`](Self::current).
+    /// Returns the operations at the heads of both queues of a descriptor, as [`current`](Self::current) does for one
+    /// queue.
     #[inline]
     pub fn current_of_both(&self, fd: RawFd) -> [Option<(Key, usize)>; 2] {
         let Some(descriptor) = self.descriptors.get(fd) else {
@@ -356,7 +357,7 @@ impl OpQueues {
         self.starting.pop_front()
     }
 
-    /// The receive or accept that the operation with this `outcome` has waited for. The host makes it if the
+    /// Returns the receive or the accept that the operation `key` has waited for. The host executes it if the
     /// descriptor still belongs to the socket.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
         // Only sends and accepts need the look-up. Receives from streams are frequent and skip it.

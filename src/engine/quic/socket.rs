@@ -384,7 +384,7 @@ impl QuicSocket {
             self.counters.datagrams_received += 1;
             let one = match rest.len() > segment {
                 true => rest.split_to(segment),
-                // The last or only datagram of a batch takes the memory that is left.
+                // The last datagram of a batch, or the only one, is not copied but takes the memory that is left.
                 false => std::mem::take(&mut rest),
             };
             self.protocol.handle_datagram_at(now, socket, meta, one);

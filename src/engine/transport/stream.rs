@@ -42,7 +42,7 @@ pub(crate) enum ReadEnd {
     Error(Errno),
 }
 
-/// When the host receives again, after it has received from a stream itself.
+/// The time of the host's next receive, after it has received from a stream itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextReceive {
     /// The last receive did not fill its buffer, so the stream is polled before the next one.
@@ -63,15 +63,15 @@ pub(crate) struct Stream {
     left_to_host: u8,
     /// True if the reader has its own buffer, so that each receive through the ring costs one more copy.
     has_own_buffer: bool,
-    /// True if [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those
-    /// bytes would be delivered before the ones that the host receives.
+    /// True if [`EngineEvent::StreamReadable`] is queued. Until the host takes that event nothing is received, because
+    /// bytes that the engine receives now would be delivered before those that the host receives.
     is_readable_unreported: bool,
     /// True if the host's next receive is made at once, because the last one filled its buffer. The receive after that
     /// one waits for a poll.
     is_second_due: bool,
     /// True if nothing is delivered until the next flush.
     waits_a_turn: bool,
-    /// True if the end of the bytes was received. No receive is armed any more.
+    /// True if the end of the stream or an error was received. No receive is armed any more.
     read_ended: bool,
     backlog: ReceiveBacklog<Bytes>,
     /// The end of file, or the error, that arrived after the bytes in the backlog.

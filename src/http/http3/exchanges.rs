@@ -198,7 +198,7 @@ impl Exchanges {
             .collect()
     }
 
-    /// Ends the wait of a response for room. False if it did not wait.
+    /// Called when a response no longer waits for room. Returns false if it did not wait.
     pub fn stop_waiting(&mut self, stream_id: u64) -> bool {
         let exchange = self.table.get_mut(&stream_id);
         exchange.is_some_and(|exchange| exchange.writing.take().is_some())

@@ -122,7 +122,7 @@ impl FlowControl {
         raise(&mut self.ours.data, limit)
     }
 
-    /// Counts a stream that the peer has opened. An error above the limit.
+    /// Counts a stream that the peer has opened. Fails if the peer's limit is exceeded.
     pub fn peer_opened(&mut self, unidirectional: bool) -> Result<(), Violation> {
         let at = usize::from(unidirectional);
         self.peers.opened[at] += 1;
@@ -132,7 +132,7 @@ impl FlowControl {
         }
     }
 
-    /// Counts bytes of the peer that were read. An error above the limit.
+    /// Counts bytes of the peer that were read. Fails if the peer's limit is exceeded.
     pub fn received(&mut self, count: usize) -> Result<(), Violation> {
         self.peers.received += count as u64;
         match self.peers.received <= self.peers.data {

@@ -22,8 +22,8 @@ pub(super) struct PreSessionBuffer {
 pub(super) struct EarlyStream {
     pub stream_id: u64,
     pub session_id: u64,
-    /// Data that was read after the header. There is some if the stream arrived before there was any session, or if
-    /// QUIC has pushed its data.
+    /// Data that was read behind the header. It is not empty if the stream arrived before the first session, or if QUIC
+    /// has pushed the stream's data.
     pub rest: Received,
     /// The code of the peer's STOP_SENDING for the stream; `None` if it has sent none.
     pub stopped: Option<u64>,

@@ -113,7 +113,7 @@ impl Sessions {
                 self.begin(below, stream_id, arrived, false)
             }
             Quic::StopSending { error_code, .. } => match self.unidentified.get_mut(&stream_id) {
-                // The code is reported when the header has shown the owner of the stream.
+                // The error code is reported later, when the header has shown which session the stream belongs to.
                 Some(unidentified) => {
                     unidentified.stopped = Some(error_code);
                     None

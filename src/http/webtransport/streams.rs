@@ -39,8 +39,8 @@ pub(super) enum Sending {
     Over,
 }
 
-/// Bytes that exceed the session's credit. As with any stream, they are the rest of a message that was sent when the
-/// stream had room.
+/// Bytes that exceed the session's credit. They belong to a message that was accepted when the stream had room, as on
+/// any stream.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<Bytes>,
@@ -501,7 +501,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a stream that has ended, and counts it for the peer's stream credit.
+    /// Removes a stream that has ended. Counts it, so that the peer gets credit for another stream.
     fn settle_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let is_own = self.is_own(stream_id);
         let Some(stream) = self.streams.get_mut(&stream_id) else {

@@ -46,8 +46,8 @@ impl EpollSet {
         self.events.len() * size_of::<libc::epoll_event>()
     }
 
-    /// Changes the events of a registration from `was` to `wanted`; 0 means that it is absent. This works also if the
-    /// descriptor was closed or reused since the registration.
+    /// Changes the events of a registration from `was` to `wanted`; 0 means that there is no registration. The call
+    /// also works if the descriptor was closed, or its number reused, since the registration.
     pub(super) fn change(
         &self,
         fd: RawFd,

@@ -1,5 +1,5 @@
-//! The version number of a class. It changes with each change of the class or its bases, so a comparison of two
-//! numbers replaces a look at the attributes.
+//! The version number of a class. The number changes with each change of the class or its bases. So comparing two
+//! numbers replaces looking up attributes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -16,7 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{PyClass, PyClassInitializer};
 
-/// An extension class that Python sees only through a subclass with a `__dict__`.
+/// A class of the extension that Python programs see only as a subclass, whose instances have a `__dict__`.
 pub trait ClassWithDict: PyClass {
     /// The cell that stores the subclass after it was made.
     fn subclass() -> &'static PyOnceLock<Py<PyType>>;

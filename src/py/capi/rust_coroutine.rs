@@ -59,7 +59,7 @@ impl<W: Work> RustCoroutine<W> {
         }
     }
 
-    /// Takes the work out for a step, with the future for which it waited.
+    /// Begins a step: takes out the work, and the future for which it has waited.
     fn begin(&self, py: Python<'_>) -> PyResult<(Option<Py<PyIterator>>, W)> {
         match self.replace(py, Step::Running) {
             Step::New(work) => Ok((None, work)),

@@ -318,7 +318,7 @@ impl H3ConnectionCore {
                 "Only servers may send a push promise.",
             ));
         }
-        // The check comes before a stream is opened, because that could not be undone.
+        // The check comes first, because a stream that was opened cannot be taken back.
         let allowed = self
             .begun()?
             .core

@@ -148,7 +148,7 @@ impl Drop for ExclusiveTurn<'_, '_> {
     fn drop(&mut self) {
         if self.is_first {
             self.this.flags.with(self.py, |flags| {
-                // A run that began during this callback continues, so its thread stays recorded.
+                // The callback has started a run of the loop that still continues, so that run's thread stays recorded.
                 if flags.thread_id.is_none() {
                     flags.runner = None;
                 }

@@ -46,7 +46,7 @@ impl PacketLog {
     /// Returns the events since the last call, as `(seconds since 1970, name, data as JSON)`.
     fn take(&self) -> Vec<(f64, Cow<'static, str>, String)> {
         let events = self.recorder.take();
-        // Events without a time came just before the first event that has one.
+        // Events that have no time happened just before the first event that has one.
         let first = events.iter().find_map(|event| event.at);
         events
             .into_iter()

@@ -23,8 +23,8 @@ use crate::capi::future_wakeup::{is_done, wake};
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
-/// Handles the stream events of a connection or session, which keeps this object alive. The program's objects refer
-/// to this object, which does not refer to them.
+/// Handles the stream events of a connection or session, which keeps this object alive. The program's stream objects
+/// reference this object; it does not reference them, so that they can be garbage-collected.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct StreamManager {
     transport: Box<dyn TransportAccess>,

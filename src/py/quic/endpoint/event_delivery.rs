@@ -192,7 +192,8 @@ impl QuicEndpoint {
                 }
                 let delivered = Self::deliver_to(slf, part, &mut has_begun)
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
-                // An exception for one connection does not keep other connections from their events.
+                // An exception that one connection's receiver raises does not prevent the delivery of other
+                // connections' events.
                 first_error.note(py, delivered);
                 // Bytes that the connection's program has written may leave before the next connection's events are
                 // delivered.
@@ -386,7 +387,7 @@ impl QuicEndpoint {
                 state.connections.contains_key(&key),
             )
         });
-        // The negotiated protocol is that of a client's connection, which has its object already.
+        // The event belongs to a client's connection, whose object exists already.
         if is_known {
             return Ok(());
         }

@@ -155,7 +155,7 @@ impl QuicEndpoint {
             }
             Some(())
         })?;
-        // The handshake has begun. Sessions that it has not taken are not needed.
+        // The handshake has begun, so sessions that it has not taken from the store are dropped.
         if let Some(store) = store {
             store.get().forget_offered();
         }

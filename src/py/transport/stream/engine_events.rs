@@ -323,7 +323,7 @@ impl StreamTransport {
         Ok(())
     }
 
-    /// Takes the bytes that wait in the engine back, if the transport is still reading.
+    /// Takes back the bytes that wait in the engine, if the transport is still reading.
     fn take_waiting(
         base: &BaseTransport,
         py: Python<'_>,
