@@ -292,6 +292,6 @@ pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), Connec
     }
 }
 
-/// The number of promises whose fields are remembered. Fewer are in use at one time, because a server does not use a
-/// push ID over a long period (RFC 9114 section 4.6).
+/// The number of promises whose fields are remembered. A client has fewer in use at a time, because a server must not
+/// use a push ID over a long period (RFC 9114 section 4.6).
 const PROMISES_MAX: usize = 64;

@@ -243,7 +243,8 @@ class StreamsById(Generic[_Message]):
             self._follow(kept, self._watch, kept, stream)
 
     def _follow(self, kept: _Kept, direction: _Work, *args: Any) -> None:
-        """Keeps a stream until this direction has ended."""
+        """Runs ``direction`` as a task for one direction of a stream. The stream is kept in the table until
+        its tasks have ended."""
         kept.directions += 1
         self.spawn(direction, *args).add_done_callback(lambda _: self._ended(kept))
 

@@ -47,8 +47,8 @@ pub(crate) enum ReadEnd {
 pub enum NextReceive {
     /// The last receive did not fill its buffer, so the stream is polled before the next one.
     WhenReadable,
-    /// The receive filled its buffer: the next one is made after the events of other streams.
-    InTurn,
+    /// The last receive filled its buffer. The next one is made after the events of other streams.
+    AfterOthers,
     /// The last receive filled its buffer. The next one uses the same memory and is made at once, while the memory is
     /// in the processor's cache.
     AtOnce,

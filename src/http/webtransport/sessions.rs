@@ -274,7 +274,8 @@ impl Sessions {
         match below.send_headers(session_id, &lines, false) {
             Ok(()) => self.opened(below, session_id),
             Err(LocalError::FieldSectionTooLarge { .. }) => {
-                // The client accepts only smaller header sections than any response has. That is not the host's error.
+                // The client accepts only header sections that are smaller than any response's. The host can do nothing
+                // about that, so it gets no error of its own.
                 let reason = "the client accepts no response of that size";
                 self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
                 return Err(Error::Gone);

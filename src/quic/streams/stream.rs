@@ -14,7 +14,8 @@ use crate::{Received, StreamEnd};
 pub(crate) struct Stream {
     pub send: Send,
     pub receive: Receive,
-    /// Bytes that were read and passed on until the last search for streams to shed.
+    /// The bytes of this stream that were read, and those that were passed to quinn-proto, in sum, as of the last
+    /// search for streams to shed.
     pub moved: u64,
 }
 

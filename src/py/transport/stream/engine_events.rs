@@ -391,7 +391,7 @@ impl StreamTransport {
 
 fn next_receive(result: Result<usize, &io::Error>) -> NextReceive {
     match result {
-        Ok(RECEIVE_MAX) => NextReceive::InTurn,
+        Ok(RECEIVE_MAX) => NextReceive::AfterOthers,
         _ => NextReceive::WhenReadable,
     }
 }
