@@ -261,7 +261,8 @@ impl WriteDelay {
         }
         // A write that was sent without reading the clock counts as the first write after the idle time.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
-        // After the last callback the loop iteration ends, and the send at its end would cost as much.
+        // After the last callback the loop iteration ends. The send at its end would not be cheaper, so no minimum time
+        // applies.
         let is_spaced = since_sent >= spacing || self.is_last();
         if (self.prompt > 0 || now < self.prompt_until) && is_spaced {
             self.prompt = self.prompt.saturating_sub(1);

@@ -508,7 +508,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             return
         trace.log_quic_event(event)
         if isinstance(event, events.ConnectionTerminated):
-            # The packet with the close was not sent yet. The trace is written after that.
+            # The packet with the CONNECTION_CLOSE is not sent yet. The trace is written after that, so that
+            # it contains the packet.
             try:
                 asyncio.get_running_loop().call_soon(self._end_trace)
             except RuntimeError:

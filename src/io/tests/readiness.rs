@@ -338,7 +338,7 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
-        // The waits have no time-out, and one that exceeds the kernel's range.
+        // The driver waits once without a time-out, and once with a time-out that exceeds the kernel's range.
         let waker = rig.driver.waker();
         let thread = thread::spawn(move || {
             thread::sleep(Duration::from_millis(10));

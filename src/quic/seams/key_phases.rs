@@ -37,7 +37,8 @@ impl KeyPhases {
 
     /// The keys of the next phase. They have the labels of `version`, if that differs from the session's version.
     pub fn next(&mut self, version: Option<u32>) -> PacketKeySet {
-        // The secrets advance by one phase with each use, so the keys of the last phase are made first.
+        // Making keys advances the secrets by one phase. So the keys of the last phase are made first, if they were not
+        // used yet.
         if let Some(last) = &self.last {
             last.keys();
         }

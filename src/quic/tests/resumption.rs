@@ -440,7 +440,7 @@ fn a_ticket_does_not_replace_a_trusted_certificate() {
     assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 48, "unknown_ca");
     let is_data = |(_, event): &(ConnectionKey, Event)| matches!(event, Event::StreamData { .. });
     assert!(!pair.server.events.iter().any(is_data));
-    // A ticket without certificates is resumed.
+    // A ticket that has no certificates resumes the session, although none can be checked.
     settings.roots = Roots::Pem(authority().pem.clone().into_bytes());
     settings.session_ticket = Some(SessionTicket {
         peer_certificates: Vec::new(),

@@ -137,7 +137,7 @@ class BaseConnectionProtocol(ConnectionLife):
         self.terminated(event)
         is_applications = event.frame_type is None or event.kind == "peer_transport"
         is_orderly = event.error_code == 0 and is_applications
-        # An ended connection does not refer to this object.
+        # `terminated` has set the error. The ended connection does not reference this object any more.
         assert self._end is not None
         self._over(self._end, is_orderly)
         if self._transport is not None and self.quic.configuration.is_client:

@@ -26,7 +26,7 @@ impl Connection {
             // The datagram came before its request, or after the request's end. It is dropped (RFC 9297 section 2.1).
             None => {}
             Some(Datagrams::None) => {
-                // RFC 9297 section 2: the request has no datagrams.
+                // RFC 9297 section 2: a datagram for a request whose protocol has no datagrams is an error.
                 self.abort_request(quic, stream_id, Code::H3_DATAGRAM_ERROR, now);
             }
             Some(_) => self.push_datagram(stream_id, data),
