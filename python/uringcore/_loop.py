@@ -27,9 +27,10 @@ from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+# The extension looks these modules up by name while a loop runs, when it must not import anything.
 from . import _coroutine_frames as _coroutine_frames
-
-# The extension looks the first three modules up by name. It imports nothing while a loop runs.
+from . import _isinstance_classes as _isinstance_classes
+from . import _transport_extra_info as _transport_extra_info
 from . import _uringcore
 from ._child_processes import ProcessMixin
 from ._debug_mode import DebugHandles
