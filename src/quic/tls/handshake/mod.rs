@@ -31,7 +31,7 @@ use uringcore_wire::{
 
 use super::{
     ApplicationClock, CipherSuite, SessionTicket,
-    keys::{self, packet_hook::PacketHook, retry_tag},
+    keys::{self, initial::DerivedKeys, packet_hook::PacketHook, retry_tag},
     sessions::resumption::TicketInbox,
     versions::{VersionInformation, Versions},
 };
@@ -91,6 +91,8 @@ struct Session {
     requested_name: String,
     exporter: Exporter,
     tickets: Arc<TicketInbox>,
+    /// On a server, the Initial keys that have opened the client's first packet. `None` once quinn-proto has them.
+    first_keys: Option<Arc<DerivedKeys>>,
 }
 
 enum Inner {
@@ -143,6 +145,7 @@ impl Session {
             requested_name: String::new(),
             exporter: Exporter::default(),
             tickets: Arc::default(),
+            first_keys: None,
         }
     }
 
@@ -335,7 +338,11 @@ impl crypto::Session for Session {
                 ..ids.clone()
             });
         }
-        keys::initial::initial(&self.versions, dst_cid, side, &self.hook)
+        let first = self.first_keys.clone();
+        let derived = first
+            .filter(|first| first.are_for(dst_cid, side))
+            .unwrap_or_else(|| DerivedKeys::new(dst_cid, side));
+        keys::initial::initial(derived, &self.versions, &self.hook)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -392,6 +399,7 @@ impl crypto::Session for Session {
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        self.first_keys = None;
         let begun = match &mut self.inner {
             Inner::Waiting(waiting) => match waiting.first.push(buf) {
                 Progress::Waiting => return Ok(false),

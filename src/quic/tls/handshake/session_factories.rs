@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use quinn_proto::{
@@ -24,7 +24,7 @@ use crate::{
     qlog::{ConnectionIds, Recorder},
     tls::{
         ApplicationClock,
-        keys::{self, packet_hook::PacketHook, retry_tag},
+        keys::{self, initial::DerivedKeys, packet_hook::PacketHook, retry_tag},
         sessions::{
             self, ScopedSessions,
             resumption::{ConnectionSessions, Sessions},
@@ -153,6 +153,9 @@ pub(crate) struct ServerCrypto {
     /// Recorders of first packets whose connection has no session yet, by the destination connection ID of the packet.
     /// At most [`FIRST_PACKETS_MAX`], the newest last.
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
+    /// The Initial keys of the last first packet, until its connection has a session. In most cases the session follows
+    /// at once.
+    first_keys: Mutex<Option<Arc<DerivedKeys>>>,
     /// The only ClientHello that is accepted. `None`: any. Set if the application has already read the ClientHello.
     expected: Option<Arc<[u8]>>,
 }
@@ -170,6 +173,7 @@ impl ServerCrypto {
             supported,
             packet_options: PacketOptions::default(),
             first_packets: Mutex::default(),
+            first_keys: Mutex::default(),
             expected: None,
         }
     }
@@ -183,6 +187,7 @@ impl ServerCrypto {
             supported: self.supported.clone(),
             packet_options: self.packet_options,
             first_packets: Mutex::default(),
+            first_keys: Mutex::default(),
             expected: Some(hello.into()),
         }
     }
@@ -219,6 +224,13 @@ impl ServerCrypto {
         Arc::new(PacketHook::recorded(recorder))
     }
 
+    fn first_keys(&self) -> MutexGuard<'_, Option<Arc<DerivedKeys>>> {
+        // No code that holds this lock panics, so the keys are valid.
+        self.first_keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The recorder of the connection's first packet. A new one if that packet was not recorded.
     fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
         if !self.packet_options.is_recorded {
@@ -252,12 +264,9 @@ impl crypto::ServerConfig for ServerCrypto {
         known_version(version)?;
         let versions = Versions::only(Side::Server, version);
         let hook = self.first_hook(dst_cid);
-        Ok(keys::initial::initial(
-            &versions,
-            dst_cid,
-            Side::Server,
-            &hook,
-        ))
+        let derived = DerivedKeys::new(dst_cid, Side::Server);
+        *self.first_keys() = Some(derived.clone());
+        Ok(keys::initial::initial(derived, &versions, &hook))
     }
 
     fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -289,7 +298,9 @@ impl crypto::ServerConfig for ServerCrypto {
         let hook = self.packet_options.hook(self.recorder(&ids));
         hook.set_ids(ids);
         let inner = Inner::Waiting(Box::new(waiting));
-        Box::new(Session::new(inner, self.clock.clone(), versions, hook))
+        let mut session = Session::new(inner, self.clock.clone(), versions, hook);
+        session.first_keys = self.first_keys().take();
+        Box::new(session)
     }
 }
 
@@ -302,12 +313,8 @@ pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> 
     }
     let versions = Versions::only(Side::Server, version);
     let dst_cid = ConnectionId::new(dst_cid);
-    Some(keys::initial::initial(
-        &versions,
-        &dst_cid,
-        Side::Server,
-        &Arc::default(),
-    ))
+    let derived = DerivedKeys::new(&dst_cid, Side::Server);
+    Some(keys::initial::initial(derived, &versions, &Arc::default()))
 }
 
 fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {

@@ -277,3 +277,42 @@ fn keys_of_later_phases_match_in_any_order_of_use() {
         }
     }
 }
+
+/// True if `server` opens an Initial packet that `client` has sealed with the keys for `id`.
+fn opens(server: &dyn crypto::Session, client: &dyn crypto::Session, id: &ConnectionId) -> bool {
+    let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
+    let header_len = packet.len();
+    packet.extend([6, 0, 4, 1, 2, 3, 4]);
+    let local = client
+        .initial_keys(id, quinn_proto::Side::Client)
+        .packet
+        .local;
+    packet.resize(packet.len() + local.tag_len(), 0);
+    local.encrypt(3, &mut packet, header_len);
+    let (header, sealed) = packet.split_at(header_len);
+    let remote = server
+        .initial_keys(id, quinn_proto::Side::Server)
+        .packet
+        .remote;
+    remote
+        .decrypt(3, header, &mut bytes::BytesMut::from(sealed))
+        .is_ok()
+}
+
+#[test]
+fn a_servers_session_has_the_initial_keys_of_its_client_whatever_packet_came_last() {
+    let [client, _] = sides(None, (VERSION_1, &[VERSION_1]), (VERSION_1, &[VERSION_1]));
+    let ids = [5, 6].map(|byte| ConnectionId::new(&[byte; 8]));
+    let params = TransportParameters::read(quinn_proto::Side::Server, &mut &[][..]).unwrap();
+    let server = Arc::new(ServerCrypto::new(configs(None).1, clock(), vec![VERSION_1]));
+    for last in [Some(ids[0]), Some(ids[1]), None] {
+        if let Some(id) = last {
+            let first = crypto::ServerConfig::initial_keys(&*server, VERSION_1, &id);
+            assert!(first.is_ok());
+        }
+        let session = crypto::ServerConfig::start_session(server.clone(), VERSION_1, &params);
+        for id in &ids {
+            assert!(opens(&*session, &*client.session, id), "{last:?}");
+        }
+    }
+}

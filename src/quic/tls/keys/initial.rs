@@ -13,29 +13,24 @@ use rustls::{
 };
 use uringcore_wire::header::{Space, VERSION_1, VERSION_2, version_of};
 
-use super::{mask, name, open, packet_hook::PacketHook, seal, unmask};
+use super::{SAMPLE_LEN, TAG_LEN, mask, name, open, packet_hook::PacketHook, seal, unmask};
 use crate::{
     qlog::Epoch,
     seams::{hidden_acks, padding_removal, version_2_packets},
     tls::versions::Versions,
 };
 
-/// Keys of Initial packets of every version that may arrive (RFC 9001 section 5.2, RFC 9369 section 3.3.1). They are
-/// derived from `client_dst_cid` and the version, and do not depend on the configured cipher suites.
+/// Keys of Initial packets of every version that may arrive (RFC 9001 section 5.2, RFC 9369 section 3.3.1).
 pub(in crate::tls) fn initial(
+    derived: Arc<DerivedKeys>,
     versions: &Arc<Versions>,
-    client_dst_cid: &ConnectionId,
-    side: Side,
     hook: &Arc<PacketHook>,
 ) -> Keys {
-    for sealer in [!side, side] {
+    for sealer in [!derived.side, derived.side] {
         hook.key_made(name(Epoch::Initial, sealer));
     }
     let keys = Arc::new(InitialKeys {
-        v1: OnceLock::new(),
-        v2: OnceLock::new(),
-        client_dst_cid: *client_dst_cid,
-        side,
+        derived,
         versions: versions.clone(),
         hook: hook.clone(),
     });
@@ -51,25 +46,33 @@ pub(in crate::tls) fn initial(
     }
 }
 
-/// The Initial keys for one destination connection ID, by version. Each set of keys is derived when it is first used.
-struct InitialKeys {
+/// The Initial keys of one side for one destination connection ID, by version. Each set of keys is derived when it is
+/// first used. The keys depend on the ID and the version alone, not on the configured cipher suites.
+///
+/// A server's endpoint opens a client's first packet before the connection exists. quinn-proto then requests the keys
+/// again, for the connection. The two requests share these keys, because a derivation costs a twentieth of a handshake.
+pub(in crate::tls) struct DerivedKeys {
     v1: OnceLock<quic::Keys>,
     v2: OnceLock<quic::Keys>,
     client_dst_cid: ConnectionId,
     side: Side,
-    versions: Arc<Versions>,
-    hook: Arc<PacketHook>,
 }
 
-impl Drop for InitialKeys {
-    fn drop(&mut self) {
-        for sealer in [!self.side, self.side] {
-            self.hook.key_dropped(name(Epoch::Initial, sealer));
-        }
+impl DerivedKeys {
+    pub fn new(client_dst_cid: &ConnectionId, side: Side) -> Arc<Self> {
+        Arc::new(Self {
+            v1: OnceLock::new(),
+            v2: OnceLock::new(),
+            client_dst_cid: *client_dst_cid,
+            side,
+        })
     }
-}
 
-impl InitialKeys {
+    /// True if these are the keys of `side` for `client_dst_cid`.
+    pub fn are_for(&self, client_dst_cid: &ConnectionId, side: Side) -> bool {
+        self.client_dst_cid == *client_dst_cid && self.side == side
+    }
+
     /// An unknown version gets the keys of version 1. It is used only to provoke a Version Negotiation packet, for
     /// which the first packet must look like an Initial packet.
     fn of(&self, version: u32) -> &quic::Keys {
@@ -82,6 +85,27 @@ impl InitialKeys {
             Side::Server => rustls::Side::Server,
         };
         keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
+    }
+}
+
+/// The keys of Initial packets, with the versions and the packet hook of their user.
+struct InitialKeys {
+    derived: Arc<DerivedKeys>,
+    versions: Arc<Versions>,
+    hook: Arc<PacketHook>,
+}
+
+impl Drop for InitialKeys {
+    fn drop(&mut self) {
+        for sealer in [!self.derived.side, self.derived.side] {
+            self.hook.key_dropped(name(Epoch::Initial, sealer));
+        }
+    }
+}
+
+impl InitialKeys {
+    fn of(&self, version: u32) -> &quic::Keys {
+        self.derived.of(version)
     }
 
     /// The keys of any version, for properties in which the versions do not differ.
@@ -116,7 +140,7 @@ impl crypto::PacketKey for LocalInitial {
     }
 
     fn tag_len(&self) -> usize {
-        self.0.of_any_version().local.packet.tag_len()
+        TAG_LEN
     }
 
     fn confidentiality_limit(&self) -> u64 {
@@ -138,7 +162,7 @@ impl crypto::HeaderKey for LocalInitial {
     }
 
     fn sample_size(&self) -> usize {
-        self.0.of_any_version().local.header.sample_len()
+        SAMPLE_LEN
     }
 }
 
@@ -162,10 +186,11 @@ impl crypto::PacketKey for RemoteInitial {
         let key = &*keys.remote.packet;
         open(key, Space::Initial, &self.0.hook, packet, &header, payload)?;
         self.0.versions.received(version);
-        if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
+        let side = self.0.derived.side;
+        if side.is_server() && self.0.versions.switched() == Some(version) {
             hidden_acks::hide(payload);
         }
-        match self.0.side {
+        match side {
             Side::Server => padding_removal::fold(payload),
             Side::Client => padding_removal::cut(payload),
         }
@@ -173,7 +198,7 @@ impl crypto::PacketKey for RemoteInitial {
     }
 
     fn tag_len(&self) -> usize {
-        self.0.of_any_version().remote.packet.tag_len()
+        TAG_LEN
     }
 
     fn confidentiality_limit(&self) -> u64 {
@@ -199,7 +224,7 @@ impl crypto::HeaderKey for RemoteInitial {
     fn encrypt(&self, _: usize, _: &mut [u8]) {}
 
     fn sample_size(&self) -> usize {
-        self.0.of_any_version().remote.header.sample_len()
+        SAMPLE_LEN
     }
 }
 
@@ -225,9 +250,8 @@ mod tests {
     fn seen_by(hook: &Arc<PacketHook>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         let id = ConnectionId::new(&[5; 8]);
         let client = Versions::only(Side::Client, VERSION_2);
-        let local = initial(&client, &id, Side::Client, &Arc::default())
-            .packet
-            .local;
+        let derived = DerivedKeys::new(&id, Side::Client);
+        let local = initial(derived, &client, &Arc::default()).packet.local;
         let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
         let header_len = packet.len();
         packet.extend(payload);
@@ -235,7 +259,8 @@ mod tests {
         local.encrypt(3, &mut packet, header_len);
         packet[0] = unshift_type(packet[0]);
         let mut sealed = BytesMut::from(&packet[header_len..]);
-        let remote = initial(server, &id, Side::Server, hook).packet.remote;
+        let derived = DerivedKeys::new(&id, Side::Server);
+        let remote = initial(derived, server, hook).packet.remote;
         let header = &packet[..header_len];
         remote.decrypt(3, header, &mut sealed).unwrap();
         sealed.to_vec()

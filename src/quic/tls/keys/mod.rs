@@ -153,7 +153,7 @@ impl crypto::PacketKey for PacketKey {
     }
 
     fn tag_len(&self) -> usize {
-        self.key.tag_len()
+        TAG_LEN
     }
 
     fn confidentiality_limit(&self) -> u64 {
@@ -177,7 +177,7 @@ impl crypto::HeaderKey for HeaderKey {
     }
 
     fn sample_size(&self) -> usize {
-        self.0.sample_len()
+        SAMPLE_LEN
     }
 }
 
@@ -198,7 +198,7 @@ impl crypto::HeaderKey for LocalHeaderKey {
     }
 
     fn sample_size(&self) -> usize {
-        self.key.sample_len()
+        SAMPLE_LEN
     }
 }
 
@@ -213,7 +213,7 @@ fn seal(
     header_len: usize,
 ) {
     let (header, rest) = buf.split_at_mut(header_len);
-    let tag_len = key.tag_len();
+    let tag_len = TAG_LEN;
     let payload_len = rest.len() - tag_len;
     let payload = &mut rest[..payload_len];
     if space == Space::Data {
@@ -246,7 +246,7 @@ fn open(
     };
     let length = opened.len();
     payload.truncate(length);
-    hook.opened(space, number, header, payload, key.tag_len());
+    hook.opened(space, number, header, payload, TAG_LEN);
     match space {
         Space::Data => {
             hook.datagram_limit().enforce(payload);
@@ -259,26 +259,28 @@ fn open(
 }
 
 fn mask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
-    let (first, number, sample) = parts(key, pn_offset, packet);
+    let (first, number, sample) = parts(pn_offset, packet);
     key.encrypt_in_place(sample, first, number)
         .expect("the sample has the key's length");
 }
 
 fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
-    let (first, number, sample) = parts(key, pn_offset, packet);
+    let (first, number, sample) = parts(pn_offset, packet);
     key.decrypt_in_place(sample, first, number)
         .expect("the sample has the key's length");
 }
 
 /// The parts of a packet that header protection needs (RFC 9001 section 5.4.2): the first byte, the bytes that may
 /// contain the packet number, and the sample.
-fn parts<'a>(
-    key: &dyn quic::HeaderProtectionKey,
-    pn_offset: usize,
-    packet: &'a mut [u8],
-) -> (&'a mut u8, &'a mut [u8], &'a [u8]) {
+fn parts(pn_offset: usize, packet: &mut [u8]) -> (&mut u8, &mut [u8], &[u8]) {
     let (header, sample) = packet.split_at_mut(pn_offset + 4);
     let (first, rest) = header.split_at_mut(1);
     let number = &mut rest[pn_offset - 1..pn_offset + 3];
-    (&mut first[0], number, &sample[..key.sample_len()])
+    (&mut first[0], number, &sample[..SAMPLE_LEN])
 }
+
+/// The length of the tag of every AEAD that QUIC uses (RFC 9001 section 5.3). quinn-proto asks for it several times a
+/// packet, and the key of a later phase would have to be looked up each time.
+const TAG_LEN: usize = 16;
+/// The length of the sample for header protection, with every cipher (RFC 9001 section 5.4.2).
+const SAMPLE_LEN: usize = 16;
