@@ -11,6 +11,15 @@ use std::{collections::BTreeSet, time::Instant};
 #[derive(Debug)]
 pub struct Deadlines<K>(BTreeSet<(Instant, K)>);
 
+/// The earlier of two times. `None`: none.
+#[inline]
+pub fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
 impl<K: Ord> Default for Deadlines<K> {
     fn default() -> Self {
         Self(BTreeSet::new())

@@ -46,7 +46,7 @@ pub use connection::{
     Connection,
     pre_connect_commands::{Command, CommandError, PreConnectCommands},
 };
-pub use deadline_set::Deadlines;
+pub use deadline_set::{Deadlines, earliest};
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, GSO_SEGMENTS_MAX, Taking, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};

@@ -19,7 +19,7 @@ use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap_trim, net};
 use uringcore_quic::{
     Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, GSO_SEGMENTS_MAX,
-    Taking,
+    Taking, earliest,
 };
 
 use super::socket_fd::SocketFd;
@@ -250,19 +250,12 @@ impl QuicSocket {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        match self.phase {
-            SocketPhase::Open | SocketPhase::Draining => {
-                let timeout = self.protocol.next_timeout();
-                timeout.into_iter().chain(self.flood_end).min()
-            }
-            SocketPhase::Closing { until } => self
-                .protocol
-                .next_timeout()
-                .into_iter()
-                .chain([until])
-                .min(),
-            SocketPhase::Ending | SocketPhase::Ended => None,
-        }
+        let other = match self.phase {
+            SocketPhase::Open | SocketPhase::Draining => self.flood_end,
+            SocketPhase::Closing { until } => Some(until),
+            SocketPhase::Ending | SocketPhase::Ended => return None,
+        };
+        earliest(self.protocol.next_timeout(), other)
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {

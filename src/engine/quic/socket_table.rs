@@ -49,8 +49,11 @@ impl QuicSockets {
 
     /// A socket, for commands. It is included in the next flush.
     pub fn get(&mut self, key: Key) -> Option<&mut QuicSocket> {
-        self.mark_dirty(key);
-        Some(&mut self.table.get_mut(key)?.socket)
+        let entry = self.table.get_mut(key)?;
+        if !std::mem::replace(&mut entry.is_dirty, true) {
+            self.dirty.push(key);
+        }
+        Some(&mut entry.socket)
     }
 
     /// True if the host has given commands to a connection, and it is not certain that all their data were sent since.
@@ -112,10 +115,11 @@ impl QuicSockets {
             if entry.socket.take_events_ready() {
                 events.push(EngineEvent::QuicReady { socket: key });
             }
-            self.enter_deadline(key);
-            let entry = self.table.get(key);
-            if entry.is_some_and(|entry| entry.socket.has_ended()) {
-                self.forget_deadline(key);
+            let deadline = entry.socket.next_deadline();
+            self.deadlines
+                .set(key.as_u64(), &mut entry.deadline, deadline);
+            if entry.socket.has_ended() {
+                self.deadlines.remove(key.as_u64(), &mut entry.deadline);
                 if let Some(mut entry) = self.table.remove(key) {
                     self.past += entry.socket.protocol().stats();
                 }
@@ -170,20 +174,6 @@ impl QuicSockets {
             && !std::mem::replace(&mut entry.is_dirty, true)
         {
             self.dirty.push(key);
-        }
-    }
-
-    fn enter_deadline(&mut self, key: Key) {
-        if let Some(entry) = self.table.get_mut(key) {
-            let deadline = entry.socket.next_deadline();
-            self.deadlines
-                .set(key.as_u64(), &mut entry.deadline, deadline);
-        }
-    }
-
-    fn forget_deadline(&mut self, key: Key) {
-        if let Some(entry) = self.table.get_mut(key) {
-            self.deadlines.remove(key.as_u64(), &mut entry.deadline);
         }
     }
 }

@@ -8,20 +8,24 @@ use super::{Connection, event_queue::Pending, session_details};
 use crate::{Event, Received, StreamEnd, seams::rejected_early_data, streams::Readiness};
 
 impl Connection {
-    /// Takes all events from quinn-proto. Called often, because its queue has no bound.
-    pub(crate) fn pump(&mut self) {
+    /// Takes all events from quinn-proto. Called often, because its queue has no bound. Returns false if nothing has
+    /// happened, so that there is nothing more to send than before.
+    pub(crate) fn pump(&mut self) -> bool {
         self.log.recovery(&self.quinn);
+        let mut has_changed = false;
         while let Some(event) = self.quinn.poll() {
+            has_changed = true;
             // `Closed` is the last event of a connection.
             if !self.lifecycle.is_closed() {
                 self.take_over(event);
             }
         }
         self.take_over_arrivals();
-        self.take_over_resets();
-        self.streams.send_deferred_resets(&mut self.quinn);
+        has_changed |= self.take_over_resets();
+        has_changed |= self.streams.send_deferred_resets(&mut self.quinn);
         self.take_over_credentials();
         if let Some(observed) = self.observer.poll() {
+            has_changed = true;
             if observed.pings.send_again {
                 self.quinn.ping();
             }
@@ -35,6 +39,7 @@ impl Connection {
                 self.events.extend(answered.chain(observed.ids));
             }
         }
+        has_changed
     }
 
     /// Called while a datagram or a timer is handled.
@@ -88,10 +93,10 @@ impl Connection {
         }
     }
 
-    /// Handles received RESET_STREAM_AT frames, which quinn-proto does not support.
-    fn take_over_resets(&mut self) {
+    /// Handles received RESET_STREAM_AT frames, which quinn-proto does not support. Returns false if there are none.
+    fn take_over_resets(&mut self) -> bool {
         if !self.observer.uses_resets() && !self.streams.has_resets_due() {
-            return;
+            return false;
         }
         for reset in self.observer.take_resets() {
             if !self.lifecycle.is_closed() && self.streams.reset_at(reset) {
@@ -100,6 +105,7 @@ impl Connection {
         }
         self.observer.confirm_resets(&self.quinn);
         self.insert_resets();
+        true
     }
 
     /// Inserts RESET_STREAM frames into the next packet for quinn-proto, for streams that a RESET_STREAM_AT has reset.

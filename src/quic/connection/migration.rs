@@ -17,7 +17,7 @@ use super::Connection;
 #[cfg(test)]
 use crate::tls::Probe;
 use crate::{
-    Event,
+    Event, earliest,
     error::MigrationError,
     paths::{path::Local, peer_transport_parameters::PreferredAddress},
     seams::authentic_datagrams::frames_received,
@@ -144,13 +144,8 @@ impl Connection {
         if self.lifecycle.is_closed() {
             return None;
         }
-        let of_challenge = self.addresses.deadline();
-        let deadlines = [
-            self.path.deadline(),
-            self.preferred.deadline(),
-            of_challenge,
-        ];
-        deadlines.into_iter().flatten().min()
+        let of_paths = earliest(self.path.deadline(), self.preferred.deadline());
+        earliest(of_paths, self.addresses.deadline())
     }
 
     /// Returns to the old path if nothing has arrived on the new one in time.

@@ -59,6 +59,7 @@ impl Endpoint {
             is_reconciled: false,
             is_commanded: false,
             is_read: false,
+            is_spent: false,
         }));
         self.shrink_at = self.shrink_at.max(self.connections.len() / 4);
         self.remember_handle(handle, index);

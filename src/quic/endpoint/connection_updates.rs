@@ -7,14 +7,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::Endpoint;
+use super::{Endpoint, earliest};
 
 impl Endpoint {
     /// Marks a connection as changed, so that its events and packets are polled.
+    #[inline]
     pub(crate) fn touch(&mut self, index: usize) {
-        self.connections[index].is_reconciled = false;
-        self.mark_sending(index);
-        self.mark_eventful(index);
+        let entry = &mut self.connections[index];
+        entry.is_reconciled = false;
+        entry.is_spent = false;
+        if !std::mem::replace(&mut entry.is_sending, true) {
+            self.sending.push_back(index);
+        }
+        if !std::mem::replace(&mut entry.is_eventful, true) {
+            self.eventful.push_back(index);
+        }
     }
 
     /// Frees the unused capacity of a connection that has been idle for a second.
@@ -29,10 +36,29 @@ impl Endpoint {
         }
     }
 
+    /// Lists a connection that may have packets to send.
     pub(super) fn mark_sending(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.connections[index].is_sending, true) {
+        let entry = &mut self.connections[index];
+        entry.is_spent = false;
+        if !std::mem::replace(&mut entry.is_sending, true) {
             self.sending.push_back(index);
         }
+    }
+
+    /// The connection has nothing to send. Its capacity that is not used now is freed later.
+    pub(super) fn note_quiet(&mut self, now: Instant, index: usize) {
+        let entry = &mut self.connections[index];
+        entry.is_sending = false;
+        entry.quiet_since = Some(now);
+        entry.connection.end_reservation(now);
+    }
+
+    /// Called in place of [`reconcile`](Self::reconcile) after [`note_quiet`](Self::note_quiet), if nothing has happened
+    /// since the last `reconcile`. So the other deadlines have not changed.
+    pub(super) fn enter_rest(&mut self, now: Instant, index: usize) {
+        let entry = &mut self.connections[index];
+        self.deadlines
+            .advance(index, &mut entry.timer, Some(now + QUIET));
     }
 
     pub(super) fn mark_eventful(&mut self, index: usize) {
@@ -46,7 +72,9 @@ impl Endpoint {
     pub(crate) fn reconcile(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         entry.is_reconciled = true;
-        entry.connection.pump();
+        if entry.connection.pump() {
+            entry.is_spent = false;
+        }
         if entry.connection.ended_unsent() {
             self.forget_state(index);
         }
@@ -63,6 +91,7 @@ impl Endpoint {
             // IDs that were generated before belong to no connection, for example those of Retry packets.
             drop(self.next_id.take_generated());
             if let Some(event) = self.quinn.handle_event(entry.handle, event) {
+                entry.is_spent = false;
                 entry.connection.quinn().handle_event(event);
                 entry.connection.issued(self.next_id.take_generated());
             }
@@ -86,11 +115,10 @@ impl Endpoint {
             self.deadlines.remove(index, &mut entry.timer);
         } else {
             let mut deadline = entry.connection.quinn().poll_timeout();
-            let path_deadline = entry.connection.path_deadline();
-            let rest = entry.quiet_since.map(|since| since + QUIET);
-            deadline = deadline.into_iter().chain(path_deadline).chain(rest).min();
+            deadline = earliest(deadline, entry.connection.path_deadline());
+            deadline = earliest(deadline, entry.quiet_since.map(|since| since + QUIET));
             if entry.connection.is_handshaking() {
-                deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
+                deadline = earliest(deadline, entry.handshake_deadline);
             }
             self.deadlines.advance(index, &mut entry.timer, deadline);
         }

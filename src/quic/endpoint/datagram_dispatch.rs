@@ -34,6 +34,13 @@ impl Endpoint {
         }
     }
 
+    /// Handles a datagram with a short header, which is alone in its datagram, has no version and is no Retry.
+    pub(super) fn take_short(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+        self.arrival_bytes = data.len();
+        let length = Some(data.len());
+        self.take_piece(now, meta, data, length);
+    }
+
     /// Logs packets that belong to no connection. Only at a client that has the socket to itself, because they are
     /// probably for that client.
     fn log_unassigned(&self, now: Instant, packets: Vec<CoalescedPacket>, trigger: &'static str) {
@@ -121,6 +128,7 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(index) = self.index_of(handle) {
                     let connection = &mut self.connections[index].connection;
+                    let is_client = connection.is_client();
                     connection.log().arrival(now, datagram_len, packets);
                     if datagram_len.is_none() {
                         connection.count_piece();
@@ -142,7 +150,9 @@ impl Endpoint {
                         Receipt::Dropped => self.stats.moves_dropped += 1,
                     }
                     self.touch(index);
-                    self.use_preferred_address(now, index);
+                    if is_client {
+                        self.use_preferred_address(now, index);
+                    }
                 }
             }
             Some(DatagramEvent::Response(transmit)) => {

@@ -23,12 +23,13 @@ use quinn_proto::{self as quinn, ConnectionHandle, crypto::HmacKey};
 use slab::Slab;
 use uringcore_limits::memory_budget::{AddressBlock, Budget};
 use uringcore_limits::token_bucket::{Rate, TokenBucket};
-use uringcore_wire::header::KNOWN_VERSIONS;
+use uringcore_wire::header::{KNOWN_VERSIONS, is_long};
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, Deadlines, EndpointSettings, EndpointStats,
     Event, ServerSetup,
     accept_policy::{AcceptPolicy, pending_accepts::PendingAccepts},
+    earliest,
     paths::address_aliases::AddressAliases,
 };
 use crate::{seams::address_token_context::TokenContext, tls::ResetKeys};
@@ -190,6 +191,8 @@ pub(super) struct Entry {
     is_commanded: bool,
     /// True if stream data were read since packets were last taken.
     is_read: bool,
+    /// True if nothing has happened since the last packet, and that packet had room left.
+    is_spent: bool,
 }
 
 impl Endpoint {
@@ -339,6 +342,11 @@ impl Endpoint {
         self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
+        if !is_long(&data) {
+            // Most datagrams are of this kind, and none of them begins a connection.
+            self.take_short(now, meta, data);
+            return;
+        }
         let data = self.copy_for_lookup(data);
         self.dispatch(now, meta, data);
         self.store_for_lookup(now, self.known_address(meta.remote));
@@ -364,11 +372,7 @@ impl Endpoint {
     /// The time at which the application must call [`handle_timeout`](Self::handle_timeout). The time may be earlier
     /// than necessary, and is never too late.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.deadlines
-            .next()
-            .into_iter()
-            .chain(self.pending_accepts.deadline())
-            .min()
+        earliest(self.deadlines.next(), self.pending_accepts.deadline())
     }
 
     /// Handles the timers that are due, once for each connection. After a long sleep of the program a retransmission

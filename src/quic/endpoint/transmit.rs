@@ -56,6 +56,7 @@ impl Endpoint {
                 self.remove_if_over(index);
                 continue;
             }
+            let was_spent = entry.is_spent && entry.is_reconciled && !entry.is_read;
             match self.ask_connection(index, now, buf) {
                 Some((transmit, remote, local)) => {
                     self.sending.push_back(index);
@@ -63,11 +64,12 @@ impl Endpoint {
                     return Some(self.sent(&transmit, remote, local));
                 }
                 None => {
-                    let entry = &mut self.connections[index];
-                    entry.is_sending = false;
-                    entry.quiet_since = Some(now);
-                    entry.connection.end_reservation(now);
-                    self.reconcile(index);
+                    self.note_quiet(now, index);
+                    // quinn-proto ends a connection that has used up its packet numbers.
+                    match was_spent && !self.connections[index].connection.quinn().is_drained() {
+                        true => self.enter_rest(now, index),
+                        false => self.reconcile(index),
+                    }
                 }
             }
         }
@@ -122,18 +124,25 @@ impl Endpoint {
         let entry = &mut self.connections[index];
         let is_read = std::mem::take(&mut entry.is_read);
         let is_pumped = entry.is_reconciled && !is_read;
+        // quinn-proto is asked even if it has no more data: it may send an MTU probe then, and it records that the
+        // application limits the rate, so that acknowledgements do not open the congestion window.
+        let was_spent = std::mem::take(&mut entry.is_spent) && is_pumped;
         let connection = &mut entry.connection;
         let mtu = usize::from(connection.quinn().current_mtu());
         let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
-        connection.prepare_transmit(segments * mtu, is_pumped);
+        if !was_spent {
+            connection.prepare_transmit(segments * mtu, is_pumped);
+        }
         self.tokens.set(connection.version());
         let transmit = connection.poll_transmit(now, segments, buf);
         debug_assert!(transmit.is_some() || buf.is_empty());
         // If no packet was made, data may still wait for the congestion window or for pacing, so `is_commanded` stays
         // set.
         let transmit = transmit?;
-        entry.is_commanded &= may_have_more(connection, transmit.size, transmit.segment_size)
+        let has_more = may_have_more(connection, transmit.size, transmit.segment_size)
             || connection.has_queued_data();
+        entry.is_spent = !has_more;
+        entry.is_commanded &= has_more;
         let (remote, local) = connection.route(transmit.destination);
         Some((transmit, remote, local))
     }

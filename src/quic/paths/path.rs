@@ -74,18 +74,20 @@ impl Path {
 
     /// True if packets go to an alias, or will again when the current trial fails.
     pub fn has_alias(&self) -> bool {
-        let before = self.trial.as_ref().map(|trial| trial.before);
-        [Some(self.route), before]
-            .into_iter()
-            .flatten()
-            .any(|route| route.alias.is_some())
+        let before = self.trial.as_ref().map(|trial| &trial.before);
+        self.route.alias.is_some() || before.is_some_and(|route| route.alias.is_some())
     }
 
     /// The local end from which packets to `remote` are sent.
     pub fn local(&self, remote: SocketAddr) -> Local {
-        let others = [self.asking, self.before].into_iter().flatten();
-        let mut there = others.filter(|(address, _)| *address == remote);
-        there.next().map_or(self.route.local, |(_, local)| local)
+        for other in [&self.asking, &self.before] {
+            if let Some((address, local)) = other
+                && *address == remote
+            {
+                return *local;
+            }
+        }
+        self.route.local
     }
 
     /// Called when the peer has migrated away from `old`. Its packets arrive at `local` now.

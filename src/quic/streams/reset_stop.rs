@@ -46,7 +46,10 @@ impl Streams {
     }
 
     /// Sends resets that have waited until the peer acknowledged the heads of their streams.
-    pub fn send_deferred_resets(&mut self, conn: &mut quinn::Connection) {
+    pub fn send_deferred_resets(&mut self, conn: &mut quinn::Connection) -> bool {
+        if self.deferred_resets.is_empty() {
+            return false;
+        }
         for (id, error_code) in std::mem::take(&mut self.deferred_resets) {
             match self.table.get_mut(&id).map(|stream| &mut stream.send) {
                 Some(send) if send.state == SendState::ResetDeferred && send.has_unacked_head() => {
@@ -61,6 +64,7 @@ impl Streams {
                 _ => {}
             }
         }
+        true
     }
 
     pub fn stop(

@@ -41,7 +41,10 @@ impl Streams {
         let mut at = 0;
         while let Some(&first) = ready.get(at) {
             let rank = self.rank(first);
-            let count = ready[at..].partition_point(|&id| self.rank(id) == rank);
+            let count = match ready.len() - at {
+                1 => 1,
+                _ => ready[at..].partition_point(|&id| self.rank(id) == rank),
+            };
             group.extend_from_slice(&ready[at..at + count]);
             at += count;
             let window = self.window(base, rank);
