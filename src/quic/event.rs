@@ -289,8 +289,21 @@ impl Chunks {
         all
     }
 
+    /// An empty list with space for `count` pieces.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        let pieces = match count {
+            0 | 1 => Pieces::default(),
+            count => Pieces::Many(Vec::with_capacity(count)),
+        };
+        Self {
+            pieces,
+            early: false,
+        }
+    }
+
+    /// Appends a piece. An empty one is dropped.
     #[inline]
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub fn push(&mut self, piece: Bytes) {
         if piece.is_empty() {
             return;
         }
@@ -320,6 +333,14 @@ impl PartialEq for Chunks {
 
 impl Eq for Chunks {}
 
+impl FromIterator<Bytes> for Chunks {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Self {
+        let mut chunks = Self::default();
+        pieces.into_iter().for_each(|piece| chunks.push(piece));
+        chunks
+    }
+}
+
 impl From<Bytes> for Chunks {
     fn from(piece: Bytes) -> Self {
         let mut chunks = Self::default();
@@ -329,4 +350,4 @@ impl From<Bytes> for Chunks {
 }
 
 /// The capacity of the list for a read that finds more than one piece.
-const PIECES_MIN: usize = 8;
+const PIECES_MIN: usize = 16;

@@ -1,6 +1,7 @@
 //! The events of an HTTP/3 connection for its host.
 
 use bytes::Bytes;
+use uringcore_quic::Chunks;
 
 use crate::message::{Head, Refusal, TooSlow};
 use crate::webtransport::Draft;
@@ -30,7 +31,7 @@ pub enum Event {
     /// occur only with `ended`. Trailers only cause `ended`.
     Body {
         stream_id: u64,
-        pieces: Vec<Bytes>,
+        pieces: Chunks,
         ended: bool,
     },
     /// An HTTP datagram of a request that allows them (RFC 9297), in either encoding.

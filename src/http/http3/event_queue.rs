@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
+use uringcore_quic::Chunks;
 
 use super::event::Event;
 
@@ -49,19 +50,18 @@ impl EventQueue {
             }
             false => &mut self.ready,
         };
-        let piece = (!data.is_empty()).then_some(data);
         match queue.back_mut() {
             Some(Event::Body {
                 stream_id: last,
                 pieces,
                 ended: has_ended,
             }) if *last == stream_id => {
-                pieces.extend(piece);
+                pieces.push(data);
                 *has_ended = ended;
             }
             _ => queue.push_back(Event::Body {
                 stream_id,
-                pieces: Vec::from_iter(piece),
+                pieces: Chunks::from(data),
                 ended,
             }),
         }

@@ -434,7 +434,7 @@ impl Http3Connection {
                 pieces,
                 ended,
             } => with(stream_id, &|request| {
-                request.get().content(py, &pieces, ended)
+                request.get().content(py, pieces.pieces(), ended)
             }),
             Event::Datagram { stream_id, data } => with(stream_id, &|request| {
                 request.get().datagram(py, data.clone())

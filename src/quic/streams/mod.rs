@@ -431,6 +431,7 @@ impl Streams {
                 conn,
                 id,
                 max.min(usize::try_from(left).unwrap_or(usize::MAX)),
+                stream.receive.unread().min(max as u64),
             ),
         };
         self.unread.read(&mut stream.receive, received.data.len());

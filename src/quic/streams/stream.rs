@@ -9,7 +9,7 @@ use uringcore_wire::frames::ResetAt;
 
 use super::{keep_copy, send_queue::SendQueue};
 use crate::seams::acked_stream_prefix::Head;
-use crate::{Received, StreamEnd};
+use crate::{Chunks, Received, StreamEnd};
 
 pub(crate) struct Stream {
     pub send: Send,
@@ -212,9 +212,17 @@ impl Receive {
     }
 }
 
-/// Reads at most `max` bytes that have arrived in order.
-pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
-    let mut received = Received::default();
+/// Reads at most `max` bytes that have arrived in order. About `expected` bytes are there.
+pub(crate) fn read_stream(
+    conn: &mut quinn::Connection,
+    id: u64,
+    max: usize,
+    expected: u64,
+) -> Received {
+    let mut received = Received {
+        data: Chunks::with_capacity((expected.min(PIECES_EXPECTED_MAX) / PIECE_EXPECTED) as usize),
+        end: None,
+    };
     let mut stream = conn.recv_stream(stream_id(id));
     let Ok(mut chunks) = stream.read(true) else {
         return received;
@@ -277,3 +285,7 @@ pub(crate) fn varint(value: u64) -> VarInt {
 /// The number of bytes of one stream that are passed to quinn-proto before the next stream of the same priority is
 /// served, so that a large stream does not delay the others.
 const SHARE: usize = 64 << 10;
+/// The bytes of stream data in one packet, of a peer that sends much.
+const PIECE_EXPECTED: u64 = 1_100;
+/// A read reserves space for the pieces of at most this many bytes.
+const PIECES_EXPECTED_MAX: u64 = 128 << 10;

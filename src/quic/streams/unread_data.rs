@@ -104,7 +104,7 @@ impl UnreadData {
 
 impl Receive {
     /// The number of bytes between the last read byte and the end of the arrived data, gaps included.
-    fn unread(&self) -> u64 {
+    pub(super) fn unread(&self) -> u64 {
         self.end - self.read
     }
 

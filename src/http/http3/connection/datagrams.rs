@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use uringcore_h3::{Code, LocalError, capsule};
-use uringcore_quic as quic;
+use uringcore_quic::{self as quic, Chunks};
 use uringcore_wire::varint;
 
 use super::Connection;
@@ -58,7 +58,7 @@ impl Connection {
         } else if ended {
             let end = Event::Body {
                 stream_id,
-                pieces: Vec::new(),
+                pieces: Chunks::default(),
                 ended,
             };
             self.events.push_of(stream_id, end);

@@ -195,7 +195,7 @@ fn content_without_the_capsule_protocol_is_delivered_unparsed() {
     site.say(0, b"beside it");
     let reported = site.take_events();
     assert!(
-        matches!(&reported[..], [Event::Body { pieces, .. }, Event::Datagram { .. }] if pieces[0] == "as it is")
+        matches!(&reported[..], [Event::Body { pieces, .. }, Event::Datagram { .. }] if pieces.pieces()[0] == "as it is")
     );
 }
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use uringcore_engine::Key;
-use uringcore_quic::{Connection, ConnectionKey, Endpoint};
+use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event};
 
 use super::QuicEndpoint;
 use super::event_delivery::EventGroup;
@@ -76,8 +76,10 @@ pub(super) struct EndpointState {
     /// handshake that waits has at most one question.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
-    /// An empty list, whose allocation the next loop iteration's groups of events use.
+    /// Empty lists, whose allocations the next loop iteration uses: for the groups of events, and for the events of
+    /// one group.
     pub spare_groups: Vec<EventGroup>,
+    pub spare_events: Vec<Event>,
 }
 
 impl EndpointState {

@@ -74,13 +74,15 @@ struct EventGroups {
 }
 
 impl EventGroups {
-    /// Takes the events of an endpoint. Events about streams go to the attached protocols.
+    /// Takes the events of an endpoint. Events about streams go to the attached protocols. The clock is read only for
+    /// them, and once.
     fn take(
         py: Python<'_>,
         endpoint: &QuicEndpoint,
         protocol: &mut dyn EventSource,
-        now: Instant,
+        clock: impl Fn() -> Instant,
     ) -> Self {
+        let mut now = None;
         let mut parts = Self {
             list: endpoint
                 .state
@@ -91,6 +93,7 @@ impl EventGroups {
             let part = parts.part(py, endpoint, key);
             let taking = match &part.attached {
                 Some(attached) if event.is_about_streams() => {
+                    let now = *now.get_or_insert_with(&clock);
                     attached.handle(py, quic, event, now);
                     part.is_handled = true;
                     Taking::Handled
@@ -123,11 +126,15 @@ impl EventGroups {
         key: ConnectionKey,
     ) -> &mut EventGroup {
         if self.list.last().is_none_or(|part| part.key != key) {
-            let attached = endpoint.state.with(py, |state| {
-                let connection = state.connections.get(&key)?;
-                connection.get().attached(py)
+            let (attached, events) = endpoint.state.with(py, |state| {
+                let connection = state.connections.get(&key);
+                let attached = connection.and_then(|connection| connection.get().attached(py));
+                (attached, std::mem::take(&mut state.spare_events))
             });
-            self.list.push(EventGroup::new(key, attached));
+            self.list.push(EventGroup {
+                events,
+                ..EventGroup::new(key, attached)
+            });
         }
         let last = self.list.len() - 1;
         &mut self.list[last]
@@ -232,14 +239,14 @@ impl QuicEndpoint {
     }
 
     fn take_events(&self, py: Python<'_>) -> PyResult<Vec<EventGroup>> {
-        let now = self.now(py);
         let parts = match &self.owned_by {
             EndpointOwner::Object(cell) => cell.with(py, |own| {
-                EventGroups::take(py, self, &mut own.protocol, now)
+                let now = own.now();
+                EventGroups::take(py, self, &mut own.protocol, || now)
             }),
             EndpointOwner::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
                 let parts = match engine.quic(*key) {
-                    Some(socket) => EventGroups::take(py, self, socket, now),
+                    Some(socket) => EventGroups::take(py, self, socket, Instant::now),
                     None => EventGroups::default(),
                 };
                 engine.begin_parts(parts.list.len() - parts.questions, parts.events);
@@ -260,6 +267,7 @@ impl QuicEndpoint {
         }
         let mut group = part.events;
         if group.is_empty() {
+            this.keep_list(py, group);
             return first_error.raise();
         }
         if let Some(alpn) = this.accepted_in(py, &group) {
@@ -307,7 +315,7 @@ impl QuicEndpoint {
             first_error.note(py, handled.map(drop));
             this.deliver_streams(py, &*attached, &mut first_error);
         }
-        for event in group {
+        for event in group.drain(..) {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -327,6 +335,7 @@ impl QuicEndpoint {
                 list.append(object)?;
             }
         }
+        this.keep_list(py, group);
         if closes {
             connection.finish(py, this, key);
         }
@@ -337,6 +346,13 @@ impl QuicEndpoint {
             first_error.note(py, connection.batch_handled(py));
         }
         first_error.raise()
+    }
+
+    /// Keeps the memory of an empty list for the events of the next loop iteration.
+    fn keep_list(&self, py: Python<'_>, events: Vec<Event>) {
+        if (1..=EVENTS_KEPT).contains(&events.capacity()) {
+            self.state.with(py, |state| state.spare_events = events);
+        }
     }
 
     /// Delivers the events that the protocol on a connection's streams has handled. Tasks that they have woken run
@@ -460,3 +476,5 @@ const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 const INTERNAL_ERROR: u64 = 0x1;
 /// A table with space for up to this number of connections is not shrunk.
 const CONNECTIONS_KEPT: usize = 128;
+/// A list of events with space for up to this number of events is kept for the next loop iteration.
+const EVENTS_KEPT: usize = 128;
