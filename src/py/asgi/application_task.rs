@@ -21,7 +21,8 @@ use super::request::Request;
 use super::service::{AsgiService, ReportedFault};
 use super::websocket::ClientDisconnected;
 use crate::capi::coroutine::{
-    Coroutine, CoroutineState, coroutine_methods, executing, raised, stand_in_frame, used_up,
+    Coroutine, CoroutineState, Stepped, coroutine_methods, executing, raised, stand_in_frame,
+    used_up,
 };
 use crate::capi::gil_cell::GilCell;
 #[cfg(Py_3_12)]
@@ -54,25 +55,15 @@ enum TaskState {
     Over,
 }
 
-/// The result of one step of the application.
-enum StepResult {
-    Yield(Py<PyAny>),
-    Return(Py<PyAny>),
-}
-
 impl Coroutine for Run {
-    fn resume(
-        &self,
-        py: Python<'_>,
-        value: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    fn resume(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stepped> {
         match value {
             Some(value) => self.step(py, value),
             None => self.step(py, py.None().bind(py)),
         }
     }
 
-    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>> {
+    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Stepped> {
         let state = self.state(py);
         let error = match raised(args) {
             // A coroutine that has not started ignores an argument that is no exception, and raises only the TypeError.
@@ -90,7 +81,7 @@ impl Coroutine for Run {
         let came = match self.running(py) {
             Some(running) => {
                 let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
-                thrown.map(|what| StepResult::Yield(what.unbind()))
+                thrown.map(|what| Stepped::Waits(what.unbind()))
             }
             // The exception came before the first step, so the application is never called.
             None => Err(error),
@@ -98,7 +89,7 @@ impl Coroutine for Run {
         let came = match came {
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
                 let value = error.value(py).getattr(intern!(py, "value"))?;
-                Ok(StepResult::Return(value.unbind()))
+                Ok(Stepped::Returned(value.unbind()))
             }
             came => came,
         };
@@ -213,7 +204,7 @@ impl Run {
         }
     }
 
-    fn step(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    fn step(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Stepped> {
         let state = self.state.with(py, |state| match state {
             TaskState::NotBegun => Ok(None),
             TaskState::Running(running) => Ok(Some(running.clone_ref(py))),
@@ -221,7 +212,7 @@ impl Run {
         });
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
-            Ok(None) if self.is_refused(py)? => Ok(StepResult::Return(py.None())),
+            Ok(None) if self.is_refused(py)? => Ok(Stepped::Returned(py.None())),
             Ok(None) => self
                 .begin(py)
                 .and_then(|running| send(running.bind(py), value)),
@@ -268,14 +259,11 @@ impl Run {
         Ok(running)
     }
 
-    /// Converts the result of a step for the task. `None` if the application has returned, which ends the exchange.
-    fn finish_step(
-        &self,
-        py: Python<'_>,
-        came: PyResult<StepResult>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    /// Converts the result of a step for the task. If the application has returned, that ends the exchange, and the task
+    /// returns None.
+    fn finish_step(&self, py: Python<'_>, came: PyResult<Stepped>) -> PyResult<Stepped> {
         match came {
-            Ok(StepResult::Yield(what)) => return Ok(Some(what)),
+            Ok(Stepped::Waits(what)) => return Ok(Stepped::Waits(what)),
             // The application has made a step inside its own step. That step fails, and the outer one continues.
             Err(error) if self.state(py) == CoroutineState::Running => return Err(error),
             _ => {}
@@ -286,9 +274,7 @@ impl Run {
         drop(old);
         let request = self.request.bind(py);
         let ended = match came {
-            Ok(StepResult::Return(value)) => {
-                Request::returned(request, value.bind(py)).map(|()| None)
-            }
+            Ok(Stepped::Returned(value)) => Request::returned(request, value.bind(py)),
             Err(error)
                 if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
@@ -296,11 +282,11 @@ impl Run {
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
             }
-            Err(error) => Request::raised(request, error).map(|()| None),
-            Ok(StepResult::Yield(_)) => Ok(None),
+            Err(error) => Request::raised(request, error),
+            Ok(Stepped::Waits(_)) => Ok(()),
         };
         request.get().release(py)?;
-        ended
+        ended.map(|()| Stepped::Returned(py.None()))
     }
 }
 
@@ -332,7 +318,7 @@ fn new_task<'py>(
 }
 
 /// Makes one step of a coroutine or iterator.
-fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<StepResult> {
+fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Stepped> {
     let py = running.py();
     let mut result = null_mut();
     // SAFETY: this thread is attached, and both objects are alive for the call, which writes a new reference, or null
@@ -342,8 +328,8 @@ fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<StepRe
         (outcome, Bound::from_owned_ptr_or_opt(py, result))
     };
     match (outcome, result) {
-        (ffi::PySendResult::PYGEN_NEXT, Some(what)) => Ok(StepResult::Yield(what.unbind())),
-        (ffi::PySendResult::PYGEN_RETURN, Some(value)) => Ok(StepResult::Return(value.unbind())),
+        (ffi::PySendResult::PYGEN_NEXT, Some(what)) => Ok(Stepped::Waits(what.unbind())),
+        (ffi::PySendResult::PYGEN_RETURN, Some(value)) => Ok(Stepped::Returned(value.unbind())),
         _ => Err(PyErr::fetch(py)),
     }
 }

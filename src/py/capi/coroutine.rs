@@ -13,22 +13,24 @@ use pyo3::exceptions::{
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::{PyTraverseError, PyVisit, ffi};
+
+/// The result of a step of a coroutine.
+pub enum Stepped {
+    /// The coroutine waits for this future, or with None for the next loop iteration.
+    Waits(Py<PyAny>),
+    /// The coroutine has ended with this value.
+    Returned(Py<PyAny>),
+}
 
 /// The behaviour of a coroutine. [`coroutine_methods`] makes a Python class from it.
 pub trait Coroutine {
-    /// Runs until the coroutine waits or ends. Returns the future for which the task must wait, or `None` if the
-    /// coroutine has returned None. If it has returned another value, the result is the exception of [`returned`].
-    /// `value` is the argument of `send()`.
-    fn resume(
-        &self,
-        py: Python<'_>,
-        value: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>>;
+    /// Runs until the coroutine waits or ends. `value` is the argument of `send()`.
+    fn resume(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stepped>;
 
-    /// Raises the exception of `args` inside the coroutine, as a cancelled task does. Returns what
-    /// [`resume`](Self::resume) returns.
-    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>>;
+    /// Raises the exception of `args` inside the coroutine, as a cancelled task does, and runs until the coroutine waits
+    /// or ends.
+    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Stepped>;
 
     fn close(&self, py: Python<'_>) -> PyResult<()>;
 
@@ -104,7 +106,7 @@ macro_rules! coroutine_methods {
                 &self,
                 py: pyo3::Python<'_>,
             ) -> pyo3::PyResult<Option<pyo3::Py<pyo3::PyAny>>> {
-                $crate::capi::coroutine::Coroutine::resume(&self.0, py, None)
+                $crate::capi::coroutine::next(&self.0, py)
             }
 
             fn send(
@@ -200,6 +202,22 @@ macro_rules! coroutine_methods {
 
 pub(crate) use coroutine_methods;
 
+/// The method `__next__()` of a coroutine, by which `await` makes its steps. If the coroutine has returned a value, the
+/// result is `None` and the interpreter has the StopIteration already: PyO3 would make an exception object for it, which
+/// costs as much as the step.
+#[inline]
+pub fn next(coroutine: &impl Coroutine, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    match coroutine.resume(py, None)? {
+        Stepped::Waits(future) => Ok(Some(future)),
+        Stepped::Returned(value) => {
+            if !value.is_none(py) {
+                raise_returned(py, value);
+            }
+            Ok(None)
+        }
+    }
+}
+
 /// The method `send()` of a coroutine.
 pub fn send(
     coroutine: &impl Coroutine,
@@ -210,7 +228,7 @@ pub fn send(
         let message = "can't send non-None value to a just-started coroutine";
         return Err(PyTypeError::new_err(message));
     }
-    as_sent(py, coroutine.resume(py, Some(value))?)
+    as_sent(coroutine.resume(py, Some(value))?)
 }
 
 /// The method `throw()` of a coroutine.
@@ -219,7 +237,7 @@ pub fn throw(
     py: Python<'_>,
     args: &Bound<'_, PyTuple>,
 ) -> PyResult<Py<PyAny>> {
-    as_sent(py, coroutine.throw(py, args)?)
+    as_sent(coroutine.throw(py, args)?)
 }
 
 pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -240,18 +258,16 @@ pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<
     Ok(Some(frame.unbind()))
 }
 
-/// The `StopIteration` with which a coroutine returns `value`. CPython sets `value` without making an exception
-/// object. Two kinds of values need that object: a tuple, whose items CPython would take for the exception's
-/// arguments, and an exception, which CPython would raise itself.
-pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
-    let is_taken_apart = {
-        let value = value.bind(py);
-        value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>()
-    };
-    match is_taken_apart {
-        true => PyStopIteration::new_err((value,)),
-        false => PyStopIteration::new_err(value),
+/// Raises the `StopIteration` with which a coroutine returns `value`. Before CPython 3.12, the interpreter keeps the
+/// value without an exception object. Two kinds of values need that object: a tuple, whose items CPython would take for
+/// the exception's arguments, and an exception, which CPython would raise itself.
+fn raise_returned(py: Python<'_>, value: Py<PyAny>) {
+    let value = value.into_bound(py);
+    if value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>() {
+        return PyStopIteration::new_err((value.unbind(),)).restore(py);
     }
+    // SAFETY: this thread is attached (`py`), and both objects are alive. The call takes references of its own.
+    unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
 }
 
 /// The error for a coroutine that is resumed after its end.
@@ -291,8 +307,10 @@ pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     }
 }
 
-/// Converts a result of `__next__` to one of `send()`. `__next__` returns NULL without an exception if the coroutine
-/// has returned None; `send()` must raise StopIteration.
-fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-    what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
+/// The result of `send()` and of `throw()`, which raise StopIteration for None, too.
+fn as_sent(stepped: Stepped) -> PyResult<Py<PyAny>> {
+    match stepped {
+        Stepped::Waits(future) => Ok(future),
+        Stepped::Returned(value) => Err(PyStopIteration::new_err((value,))),
+    }
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::coroutine::{Coroutine, CoroutineState, executing, raised, returned, used_up};
+use super::coroutine::{Coroutine, CoroutineState, Stepped, executing, raised, used_up};
 use super::error::warn_of_a_dying_object;
 use super::gil_cell::GilCell;
 
@@ -87,14 +87,9 @@ impl<W: Work> RustCoroutine<W> {
 
     /// Runs one step of the work. If the work has not suspended itself, the coroutine ends.
     #[inline]
-    fn step(
-        &self,
-        py: Python<'_>,
-        awaited: Option<Py<PyIterator>>,
-        work: W,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    fn step(&self, py: Python<'_>, awaited: Option<Py<PyIterator>>, work: W) -> PyResult<Stepped> {
         let came = self.run(py, awaited, work);
-        if !matches!(came, Ok(Some(_))) {
+        if !matches!(came, Ok(Stepped::Waits(_))) {
             self.end(py);
         }
         came
@@ -106,18 +101,17 @@ impl<W: Work> RustCoroutine<W> {
         py: Python<'_>,
         mut awaited: Option<Py<PyIterator>>,
         mut work: W,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    ) -> PyResult<Stepped> {
         loop {
             if let Some(future) = awaited
                 && let Some(what) = future.bind(py).clone().next()
             {
                 let what = what?.unbind();
                 self.suspend(py, Some(future), work);
-                return Ok(Some(what));
+                return Ok(Stepped::Waits(what));
             }
             match work.run(py)? {
-                Outcome::Return(value) if value.is_none(py) => return Ok(None),
-                Outcome::Return(value) => return Err(returned(py, value)),
+                Outcome::Return(value) => return Ok(Stepped::Returned(value)),
                 Outcome::Exhausted => return Err(PyStopAsyncIteration::new_err(())),
                 Outcome::Wait(future, rest) => {
                     awaited = Some(future.bind(py).try_iter()?.unbind());
@@ -125,7 +119,7 @@ impl<W: Work> RustCoroutine<W> {
                 }
                 Outcome::Yield(rest) => {
                     self.suspend(py, None, rest);
-                    return Ok(Some(py.None()));
+                    return Ok(Stepped::Waits(py.None()));
                 }
             }
         }
@@ -134,16 +128,12 @@ impl<W: Work> RustCoroutine<W> {
 
 impl<W: Work> Coroutine for RustCoroutine<W> {
     #[inline]
-    fn resume(
-        &self,
-        py: Python<'_>,
-        _value: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    fn resume(&self, py: Python<'_>, _value: Option<&Bound<'_, PyAny>>) -> PyResult<Stepped> {
         let (awaited, work) = self.begin(py)?;
         self.step(py, awaited, work)
     }
 
-    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>> {
+    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Stepped> {
         let error = match raised(args) {
             // A coroutine that is not suspended ignores an argument that is no exception, and raises only the
             // TypeError.
@@ -159,7 +149,7 @@ impl<W: Work> Coroutine for RustCoroutine<W> {
             // The future has caught the exception and the coroutine waits for it again.
             Ok(what) => {
                 self.suspend(py, Some(awaited), work);
-                Ok(Some(what.unbind()))
+                Ok(Stepped::Waits(what.unbind()))
             }
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => self.step(py, None, work),
             Err(error) => {
