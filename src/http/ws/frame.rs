@@ -134,9 +134,16 @@ pub(super) fn compressed(opcode: Opcode, payload: &[u8]) -> Bytes {
 }
 
 fn encode(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
-    let mut out = BytesMut::with_capacity(HEADER_MAX + payload.len());
-    out.put_u8(first);
     let masked = if mask.is_some() { 0x80 } else { 0 };
+    // The space is exact, because `freeze` would allocate once more to keep the length of a larger one.
+    let extended = match payload.len() {
+        0..=125 => 0,
+        126..=0xffff => 2,
+        _ => 8,
+    };
+    let header = 2 + extended + mask.map_or(0, |key| key.len());
+    let mut out = BytesMut::with_capacity(header + payload.len());
+    out.put_u8(first);
     match payload.len() {
         length @ 0..=125 => out.put_u8(masked | length as u8),
         length @ 126..=0xffff => {

@@ -225,7 +225,7 @@ pub(super) struct SetFuture {
 #[pymethods]
 impl SetFuture {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        future_wakeup::wake(py, vec![self.future.clone_ref(py)])
+        future_wakeup::wake(py, [self.future.clone_ref(py)])
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -22,7 +22,7 @@ use super::http_stream::{Ending, HttpStream, Refused};
 use super::response::Response;
 use super::service::{AsgiService, ReportedFault};
 use super::unread_body::Body;
-use crate::capi::future_wakeup::{is_done, wake};
+use crate::capi::future_wakeup::{Waiters, wake};
 use crate::capi::gil_cell::GilCell;
 
 /// A request and its response. The application is called with its methods `receive` and `send`.
@@ -64,20 +64,26 @@ pub(super) struct RequestState {
     pub is_cut: bool,
     pub response: Response,
     /// The futures of calls that wait in `receive` and in `send`.
-    readers: Vec<Py<PyAny>>,
-    writers: Vec<Py<PyAny>>,
+    readers: Waiters,
+    writers: Waiters,
 }
 
 impl RequestState {
+    /// The futures of calls that wait in `send`, or in `receive`.
+    fn waiters(&mut self, writes: bool) -> &mut Waiters {
+        match writes {
+            true => &mut self.writers,
+            false => &mut self.readers,
+        }
+    }
+
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(stream) = &self.stream {
             stream.traverse(visit)?;
         }
         visit.call(&self.task)?;
-        let waiters = self.readers.iter().chain(&self.writers);
-        waiters
-            .into_iter()
-            .try_for_each(|future| visit.call(future))
+        let mut waiters = self.readers.iter().chain(self.writers.iter());
+        waiters.try_for_each(|future| visit.call(future))
     }
 }
 
@@ -145,8 +151,8 @@ impl Request {
             was_answered: false,
             is_cut: false,
             response: Response::new(is_head),
-            readers: Vec::new(),
-            writers: Vec::new(),
+            readers: Waiters::default(),
+            writers: Waiters::default(),
         };
         Self {
             service,
@@ -336,38 +342,31 @@ impl Request {
     /// Makes a future that is set when `receive`, or with `writes` when `send`, has to try again.
     pub(super) fn waiter<'py>(&self, py: Python<'py>, writes: bool) -> PyResult<Bound<'py, PyAny>> {
         let future = self.service.get().new_future(py)?;
-        let mut waiting = self.take_waiting(py, writes);
         // Futures that are done are removed. There are many, because frameworks check for a disconnect by calls that
         // they cancel at once.
-        let mut live = Vec::with_capacity(waiting.len() + 1);
-        for other in waiting.drain(..) {
-            if !is_done(other.bind(py))? {
-                live.push(other);
-            }
-        }
+        let mut live = self.take_waiting(py, writes).without_done(py)?;
         live.push(future.clone().unbind());
-        self.state.with(py, |state| match writes {
-            true => state.writers.append(&mut live),
-            false => state.readers.append(&mut live),
+        self.state.with(py, |state| {
+            // A call that began while Python code ran has added its future meanwhile.
+            let waiters = state.waiters(writes);
+            let later = waiters.take();
+            later.for_each(|future| live.push(future));
+            *waiters = live;
         });
         Ok(future)
     }
 
-    fn take_waiting(&self, py: Python<'_>, writes: bool) -> Vec<Py<PyAny>> {
-        self.state.with(py, |state| {
-            std::mem::take(match writes {
-                true => &mut state.writers,
-                false => &mut state.readers,
-            })
-        })
+    fn take_waiting(&self, py: Python<'_>, writes: bool) -> Waiters {
+        self.state
+            .with(py, |state| std::mem::take(state.waiters(writes)))
     }
 
     pub(super) fn wake_readers(&self, py: Python<'_>) -> PyResult<()> {
-        wake(py, self.take_waiting(py, false))
+        wake(py, self.take_waiting(py, false).take())
     }
 
     fn wake_writers(&self, py: Python<'_>) -> PyResult<()> {
-        wake(py, self.take_waiting(py, true))
+        wake(py, self.take_waiting(py, true).take())
     }
 
     /// Wakes all callers, because the exchange has ended: those that wait for content, and those that wait for space.

@@ -19,7 +19,7 @@ use uringcore_quic::read_on_demand::{Inbox, Key, Overflow, StreamTransport};
 use uringcore_quic::{Command, Connection, Event, Received};
 
 use super::transport_access::TransportAccess;
-use crate::capi::future_wakeup::{is_done, wake};
+use crate::capi::future_wakeup::{Waiters, wake};
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
@@ -37,7 +37,7 @@ pub struct StreamManager {
 
 struct ManagerState {
     inbox: Inbox,
-    waiting: FxHashMap<Key, Waiters>,
+    waiting: FxHashMap<Key, EventWaiters>,
     /// The keys whose events have happened, so that their futures have to be set.
     due: Vec<Key>,
     /// Called after commands if the connection runs on another loop than ours, because only our loop sends at the end of
@@ -51,8 +51,8 @@ struct ManagerState {
 /// The futures that wait for one event. Some of them may be cancelled, because a program with time limits waits again
 /// and again.
 #[derive(Default)]
-struct Waiters {
-    futures: Vec<Py<PyAny>>,
+struct EventWaiters {
+    futures: Waiters,
     /// If there are this many futures, those that are done are removed.
     max: usize,
 }
@@ -120,8 +120,8 @@ impl StreamManager {
         });
         drop(old);
         self.transport.detach(py);
-        let waiting = waiting.into_values().flat_map(|waiters| waiters.futures);
-        wake(py, waiting.collect())
+        let waiting = waiting.into_values();
+        wake(py, waiting.flat_map(|mut waiters| waiters.futures.take()))
     }
 
     /// The number of received datagrams that were dropped for want of space.
@@ -139,7 +139,7 @@ impl StreamManager {
                 visit.call(&state.transmit)?;
                 visit.call(state.end.as_ref().map(|end| &end.make_error))?;
                 let waiters = state.waiting.values();
-                let mut futures = waiters.flat_map(|waiters| &waiters.futures);
+                let mut futures = waiters.flat_map(|waiters| waiters.futures.iter());
                 futures.try_for_each(|future| visit.call(future))
             })
             .unwrap_or(Ok(()))
@@ -294,33 +294,30 @@ impl StreamManager {
 
     /// Removes futures that are done. The next removal comes when the number of futures has doubled, so that the cost
     /// for each future does not depend on their number.
-    fn remove_done(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
-        let mut live = Vec::with_capacity(futures.len());
-        for future in futures {
-            if !is_done(future.bind(py))? {
-                live.push(future);
-            }
-        }
+    fn remove_done(&self, py: Python<'_>, key: Key, futures: Waiters) -> PyResult<()> {
+        let mut live = futures.without_done(py)?;
         self.state.with(py, |state| {
             let waiters = state.waiting.entry(key).or_default();
             waiters.max = live.len() * 2;
-            waiters.futures.append(&mut live);
+            live.take().for_each(|future| waiters.futures.push(future));
         });
         Ok(())
     }
 
     /// Wakes the futures that wait for one of `keys`.
     pub fn wake(&self, py: Python<'_>, keys: impl IntoIterator<Item = Key>) -> PyResult<()> {
-        let waiting: Vec<_> = self.state.with(py, |state| {
+        let mut waiting: Waiters = self.state.with(py, |state| {
             if state.waiting.is_empty() {
-                return Vec::new();
+                return Waiters::default();
             }
             let found = keys
                 .into_iter()
                 .filter_map(|key| state.waiting.remove(&key));
-            found.flat_map(|waiters| waiters.futures).collect()
+            found
+                .flat_map(|mut waiters| waiters.futures.take())
+                .collect()
         });
-        wake(py, waiting)
+        wake(py, waiting.take())
     }
 
     /// Ends the open directions `abandoned` of a stream that the program has dropped.
@@ -354,7 +351,7 @@ impl StreamManager {
         py: Python<'_>,
         take: impl FnOnce(&mut Inbox, &mut Vec<Key>),
     ) -> PyResult<()> {
-        let (keys, forgotten) = self.state.with(py, |state| {
+        let (mut keys, forgotten) = self.state.with(py, |state| {
             take(&mut state.inbox, &mut state.due);
             let due = std::mem::take(&mut state.due);
             (due, std::mem::take(&mut state.forgotten))
@@ -364,7 +361,16 @@ impl StreamManager {
                 Abandoned::BOTH.forget(stream_transport, stream_id)
             })?;
         }
-        self.wake(py, keys)
+        let woken = self.wake(py, keys.drain(..));
+        // The list keeps its memory for the next loop iteration, unless it was long.
+        if (1..=KEYS_KEPT).contains(&keys.capacity()) {
+            self.state.with(py, |state| {
+                // No key was added meanwhile, in most cases.
+                keys.append(&mut state.due);
+                state.due = keys;
+            });
+        }
+        woken
     }
 }
 
@@ -388,6 +394,8 @@ impl StreamProtocol for Streams {
     }
 }
 
+/// A list of keys with space for up to this number is kept for the next loop iteration.
+const KEYS_KEPT: usize = 128;
 /// If fewer futures wait than this, none of them is checked for being done.
 const WAITERS_FEW: usize = 8;
 
