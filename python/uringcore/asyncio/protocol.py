@@ -88,7 +88,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
             # aioquic also calls `transmit` after datagrams, so programs override it to act then.
-            quic._set_on_batch(self._batch_handled)
+            quic._set_on_batch(self)
 
     # Commands -----------------------------------------------------------------------------------
 
@@ -356,8 +356,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             try:
                 if trace is not None:
                     self._quic._log(event)
-                handle = _HANDLERS.get(type(event))
-                if handle is not None:
+                kind = type(event)
+                if kind is not _STREAM_DATA and (handle := _HANDLERS.get(kind)) is not None:
                     handle(self, event)
                 self.quic_event_received(event)
             except (SystemExit, KeyboardInterrupt):
@@ -373,14 +373,6 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 error = self._life.error()
                 is_closed = error.frame_type is None or error.error_code == 0
                 self._loop.call_soon(self.connection_lost, None if is_closed else error)
-
-    def _batch_handled(self) -> None:
-        try:
-            self.transmit()
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
-            self._report("Exception in transmit", exc)
 
     def _begin(self) -> None:
         """Sends first packets that are held back, because the caller is about to wait for the peer."""
@@ -475,8 +467,10 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._loop.call_exception_handler(context)
 
 
-# The handler of each event class, which runs before the program's. Stream data and DATAGRAM frames, the most
-# frequent events, have none. A chain of `isinstance` would cost more for them than all other Python code.
+# The class of the most frequent events, which have no handler.
+_STREAM_DATA = events.StreamDataReceived
+# The handler of each event class, which runs before the program's. DATAGRAM frames have none, either. A
+# chain of `isinstance` would cost more for them than all other Python code.
 _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], None]] = {
     events.StreamWritable: QuicConnectionProtocol._stream_writable,
     events.ConnectionWritable: QuicConnectionProtocol._connection_writable,

@@ -133,14 +133,15 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Sets `on_batch()`, which is called after all events of a batch of datagrams, or of a timer, were delivered.
-    fn _set_on_batch(&self, py: Python<'_>, on_batch: Option<Py<PyAny>>) -> PyResult<()> {
-        let tells = on_batch.is_some();
+    /// Sets the protocol whose `transmit()` is called after all events of a batch of datagrams, or of a timer, were
+    /// delivered. An exception is passed to its `_report(message, exception)`.
+    fn _set_on_batch(&self, py: Python<'_>, protocol: Option<Py<PyAny>>) -> PyResult<()> {
+        let is_set = protocol.is_some();
         let old = self
             .state
-            .with(py, |state| std::mem::replace(&mut state.on_batch, on_batch));
+            .with(py, |state| std::mem::replace(&mut state.on_batch, protocol));
         drop(old);
-        match tells {
+        match is_set {
             true => self.command(py, Command::ReportBatches),
             false => Ok(()),
         }
@@ -237,14 +238,7 @@ impl QuicConnectionCore {
         end_stream: bool,
     ) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
-        self.command(
-            py,
-            Command::SendStream {
-                stream_id,
-                data,
-                fin: end_stream,
-            },
-        )
+        self.send_stream(py, stream_id, data, end_stream)
     }
 
     /// Sends written data before the end of the loop iteration, if the loop allows it. For programs that have written

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ use uringcore_quic::{
 
 use super::QuicConnectionCore;
 use super::phase_state::{ConnectionPhase, ConnectionState, StreamProtocol, Summary};
+use crate::capi::error;
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
@@ -35,12 +37,25 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Calls the program's `on_batch`, after all events of a batch of datagrams were delivered.
+    /// Calls `transmit` of the program's protocol, after all events of a batch of datagrams were delivered. The protocol
+    /// reports an exception, unless that must end the program.
     pub fn batch_handled(&self, py: Python<'_>) -> PyResult<()> {
-        let on_batch = self.state.with(py, |state| {
-            state.on_batch.as_ref().map(|call| call.clone_ref(py))
+        let protocol = self.state.with(py, |state| {
+            state.on_batch.as_ref().map(|object| object.clone_ref(py))
         });
-        on_batch.map_or(Ok(()), |call| call.bind(py).call0().map(drop))
+        let Some(protocol) = protocol.map(|protocol| protocol.into_bound(py)) else {
+            return Ok(());
+        };
+        match protocol.call_method0(intern!(py, "transmit")) {
+            Ok(_) => Ok(()),
+            Err(raised) if error::is_exit(py, &raised) => Err(raised),
+            Err(raised) => {
+                let report = ("Exception in transmit", raised.into_value(py));
+                protocol
+                    .call_method1(intern!(py, "_report"), report)
+                    .map(drop)
+            }
+        }
     }
 
     /// Passes a session ticket or a token to the program's handler, if there is one. Returns false for all other
@@ -127,6 +142,32 @@ impl QuicConnectionCore {
             (Ok(_), _) => Ok(()),
         };
         result.or_else(refused)
+    }
+
+    /// Queues data on a stream. Programs call this more often than all other commands, so on a running connection the
+    /// data is not wrapped in a [`Command`].
+    pub fn send_stream(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) -> PyResult<()> {
+        let Some((endpoint, key)) = self.place(py) else {
+            let command = Command::SendStream {
+                stream_id,
+                data,
+                fin,
+            };
+            return self.command(py, command);
+        };
+        let sent = endpoint.get().with_connection(py, key, |connection| {
+            connection.send_stream(stream_id, data, fin)
+        })?;
+        match sent {
+            Some(Err(error)) => refused(CommandError::Stream { stream_id, error }),
+            Some(Ok(())) | None => Ok(()),
+        }
     }
 
     /// Passes the events about streams to `protocol` instead of the program from now on.

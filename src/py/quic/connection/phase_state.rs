@@ -51,7 +51,7 @@ pub(super) struct ConnectionState {
     pub attached: Option<Arc<dyn StreamProtocol>>,
     /// Called with each list of events. Without a receiver, events wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
-    /// Called when all events of a batch of datagrams were delivered.
+    /// The protocol whose `transmit` is called when all events of a batch of datagrams were delivered.
     pub on_batch: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
     /// True if the program has requested `StreamFinished` events. Most programs do not need them, so they cost nothing
