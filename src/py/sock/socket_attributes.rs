@@ -42,11 +42,20 @@ pub fn plain(
         }
     }
     let fd = fileno(socket)?;
-    let family = member(socket, "family")?;
+    let family = match types.family_at {
+        // SAFETY: the object's class is `socket.socket`, as checked above.
+        Some(offset) => unsafe { int_at(socket, offset) },
+        None => member(socket, "family")?,
+    };
     if fd < 0 || ![libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family) {
         return Ok(None);
     }
-    Ok(Some((fd, member(socket, "type")? == libc::SOCK_STREAM)))
+    let kind = match types.kind_at {
+        // SAFETY: as for `family_at`.
+        Some(offset) => unsafe { int_at(socket, offset) },
+        None => member(socket, "type")?,
+    };
+    Ok(Some((fd, kind == libc::SOCK_STREAM)))
 }
 
 pub struct SocketTypes {
@@ -57,6 +66,10 @@ pub struct SocketTypes {
     family: Py<PyAny>,
     kind: Py<PyAny>,
     proto: Py<PyAny>,
+    /// The offsets of `family` and `type` in a socket object, which their descriptors state. `None` if a descriptor reads
+    /// another kind of member.
+    family_at: Option<isize>,
+    kind_at: Option<isize>,
     /// `_socket.socket.detach`. After a call of this method the caller owns the descriptor.
     pub detach: Py<PyAny>,
     /// `_socket.socket.fileno`, which runs no code of the program.
@@ -142,17 +155,49 @@ pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
             _ => base.getattr(name),
         };
         let methods = NAMES.iter().map(|name| Ok(own(name)?.unbind()));
+        let (family, kind) = (base.getattr("family")?, base.getattr("type")?);
         Ok(SocketTypes {
+            family_at: offset_of_int(&family),
+            kind_at: offset_of_int(&kind),
             methods: methods.collect::<PyResult<_>>()?,
             last_look: AtomicU64::new(0),
             class: class.cast_into::<PyType>()?.unbind(),
-            family: base.getattr("family")?.unbind(),
-            kind: base.getattr("type")?.unbind(),
+            family: family.unbind(),
+            kind: kind.unbind(),
             proto: base.getattr("proto")?.unbind(),
             detach: base.getattr("detach")?.unbind(),
             fileno: base.getattr("fileno")?.unbind(),
         })
     })
+}
+
+/// The offset of the C `int` that a member descriptor reads. `None` for a descriptor of another kind.
+fn offset_of_int(descriptor: &Bound<'_, PyAny>) -> Option<isize> {
+    // SAFETY: only the address of the static is taken.
+    let is_member =
+        unsafe { ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyMemberDescr_Type };
+    if !is_member {
+        return None;
+    }
+    // SAFETY: an object of exactly this type is a `PyMemberDescrObject`, whose definition lives as long as its class.
+    let member = unsafe {
+        let descriptor = descriptor.as_ptr().cast::<ffi::PyMemberDescrObject>();
+        // Before CPython 3.11, pyo3-ffi declares the field with the type of another definition.
+        &*(*descriptor).d_member.cast::<ffi::PyMemberDef>()
+    };
+    let is_plain = member.type_code == ffi::Py_T_INT && member.flags & ffi::Py_RELATIVE_OFFSET == 0;
+    is_plain.then_some(member.offset)
+}
+
+/// Reads a C `int` of an object, as `PyMember_GetOne` does, without making a Python number of it.
+///
+/// # Safety
+///
+/// `offset` is that of [`offset_of_int`] for a descriptor of the object's class, or of one of its bases.
+unsafe fn int_at(object: &Bound<'_, PyAny>, offset: isize) -> i32 {
+    // SAFETY: the caller guarantees that an `int` is at this offset. Nothing writes to it while this thread is attached:
+    // a socket's family and type never change.
+    unsafe { object.as_ptr().byte_offset(offset).cast::<i32>().read() }
 }
 
 /// Reads `family`, `type` or `proto` of a socket object as a plain number.
