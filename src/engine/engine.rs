@@ -236,7 +236,7 @@ impl Engine {
         self.turns += 1;
         let mut batch = std::mem::take(&mut self.batch);
         self.driver.take_completions(&mut batch);
-        for completion in batch.drain(..) {
+        while let Some(completion) = batch.pop_front() {
             self.route(completion, now);
         }
         self.batch = batch;

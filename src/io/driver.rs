@@ -323,7 +323,9 @@ impl Driver {
     /// reported, and the operation is armed again in the same slot.
     pub fn take_completions(&mut self, out: &mut VecDeque<Completion>) {
         self.leave_if_forked();
-        out.append(&mut self.state.ready);
+        if !self.state.ready.is_empty() {
+            out.append(&mut self.state.ready);
+        }
         if let Inner::Uring(uring) = &mut self.inner {
             let most = self.state.batch;
             uring.take_at_most(&mut self.state, most, out);

@@ -112,6 +112,30 @@ impl Stream {
         self.life.is_open() && !self.life.shared.is_finished()
     }
 
+    /// True if a write of `count` bytes to an empty queue is small: [`accepted`](Self::accepted) would not send it by
+    /// its own, and the producer need not pause.
+    pub(crate) fn sends_with_others(&self, count: usize) -> bool {
+        count < LARGE_BYTES && count <= self.life.shared.high_mark()
+    }
+
+    /// Sends the first bytes of `data`, as many as the socket accepts without waiting, and returns their number. `None`
+    /// after an error, which is reported later. Only while nothing is queued.
+    pub(crate) fn send_first(&mut self, data: &[u8]) -> Option<usize> {
+        match net::send_pieces(self.life.fd, std::iter::once(data)) {
+            Ok(count) => Some(count),
+            Err(Errno(libc::EAGAIN)) => Some(0),
+            Err(error) => {
+                self.note_send_error(error);
+                None
+            }
+        }
+    }
+
+    fn note_send_error(&mut self, error: Errno) {
+        self.send_error = Some(error);
+        self.life.shared.set(cross_thread_state::FAILED, true);
+    }
+
     /// Called after `count` bytes were added to the queue, in one piece or several.
     pub(crate) fn accepted(&mut self, count: usize) -> WriteOutcome {
         let was_small = self.life.shared.queued() < LARGE_BYTES;
@@ -181,8 +205,7 @@ impl Stream {
                 }
                 Err(Errno(libc::EAGAIN)) => return,
                 Err(error) => {
-                    self.send_error = Some(error);
-                    self.life.shared.set(cross_thread_state::FAILED, true);
+                    self.note_send_error(error);
                     // No send is in flight, so the queue can be dropped. As in asyncio, it is empty after a failed
                     // write.
                     self.drop_pieces();

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use uringcore_io::SendMsg;
 
 use super::Transport;
@@ -37,16 +37,26 @@ impl Piece<'_> {
 impl Transports<'_> {
     /// Queues bytes for sending, and sends them at once or holds them.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
-        self.write_stream(key, |stream, blocks| {
-            accept(stream, [Piece::Kept(data)].into_iter(), blocks)
+        self.write_one(key, data, |mut data, sent| {
+            data.advance(sent);
+            Piece::Kept(data)
         })
     }
 
-    /// Writes a copy of `data`. Less than 4 KiB are copied into a block that is used again, which needs no allocation.
+    /// Writes `data`. Bytes that are not sent at once are copied. Less than 4 KiB are copied into a block that is used
+    /// again, which needs no allocation.
     pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
-        self.write_stream(key, |stream, blocks| {
-            accept(stream, [Piece::Copied(data)].into_iter(), blocks)
-        })
+        self.write_one(key, data, |data, sent| Piece::Copied(&data[sent..]))
+    }
+
+    /// Writes `data`. If not all of it is sent at once, `keep(sent)` returns the bytes from `sent` on.
+    pub fn write_keeping(
+        &mut self,
+        key: Key,
+        data: &[u8],
+        keep: impl FnOnce(usize) -> Bytes,
+    ) -> WriteOutcome {
+        self.write_one(key, data, |_, sent| Piece::Kept(keep(sent)))
     }
 
     /// Writes several pieces, which are sent together.
@@ -95,6 +105,51 @@ impl Transports<'_> {
         if transport.life().is_held {
             transport.send_now(self.events);
         }
+    }
+
+    /// Writes one piece. If nothing is queued and the bytes are sent now, they are sent from the caller's memory, and
+    /// only those that the socket does not accept are queued: `rest(data, sent)`.
+    fn write_one<'a, D: AsRef<[u8]>>(
+        &mut self,
+        key: Key,
+        data: D,
+        rest: impl FnOnce(D, usize) -> Piece<'a>,
+    ) -> WriteOutcome {
+        let TransportTable {
+            by_key,
+            blocks,
+            dirty,
+            counts,
+            ..
+        } = &mut *self.transports;
+        let Some(Transport::Stream(stream)) = by_key.get_mut(key) else {
+            return WriteOutcome::Lost;
+        };
+        let len = data.as_ref().len();
+        let is_direct = stream.is_idle() && stream.is_writable() && stream.sends_with_others(len);
+        if !is_direct {
+            let all = rest(data, 0);
+            return self.write_stream(key, |stream, blocks| {
+                accept(stream, [all].into_iter(), blocks)
+            });
+        }
+        if self.held.delay.sends(Instant::now) {
+            counts.direct_sends += 1;
+            match stream.send_first(data.as_ref()) {
+                Some(sent) if sent == len => return WriteOutcome::Queued,
+                Some(sent) => stream.queue_piece(rest(data, sent), blocks),
+                // As in asyncio, the queue is empty after a failed write.
+                None => {}
+            }
+        } else {
+            stream.queue_piece(rest(data, 0), blocks);
+            self.held
+                .hold_transport(stream.life.key, &mut stream.life.is_held);
+        }
+        if stream.life.mark_dirty() {
+            dirty.push(key);
+        }
+        WriteOutcome::Queued
     }
 
     fn write_stream(
@@ -149,13 +204,25 @@ fn accept<'a>(
     let mut count = 0;
     for piece in pieces {
         count += piece.len();
-        match piece {
-            // Small pieces are copied, because a `Bytes` made of a `Vec` costs another allocation when the kernel
-            // borrows it.
-            _ if piece.len() < BLOCK_BYTES => stream.queue.push_copy(piece.bytes(), blocks),
-            Piece::Copied(bytes) => stream.queue.push(Bytes::copy_from_slice(bytes)),
-            Piece::Kept(bytes) => stream.queue.push(bytes),
-        }
+        push(stream, piece, blocks);
     }
     stream.accepted(count)
+}
+
+fn push(stream: &mut Stream, piece: Piece<'_>, blocks: &mut Blocks) {
+    match piece {
+        // Small pieces are copied, because a `Bytes` made of a `Vec` costs another allocation when the kernel borrows
+        // it.
+        _ if piece.len() < BLOCK_BYTES => stream.queue.push_copy(piece.bytes(), blocks),
+        Piece::Copied(bytes) => stream.queue.push(Bytes::copy_from_slice(bytes)),
+        Piece::Kept(bytes) => stream.queue.push(bytes),
+    }
+}
+
+impl Stream {
+    /// Queues a piece that raises the queue above no mark.
+    fn queue_piece(&mut self, piece: Piece<'_>, blocks: &mut Blocks) {
+        self.life.shared.add_queued(piece.len());
+        push(self, piece, blocks);
+    }
 }

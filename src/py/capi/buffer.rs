@@ -66,8 +66,9 @@ fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
 pub enum Outgoing<'a> {
     /// The contents of a `bytes` object, which the send queue copies.
     Copied(&'a [u8]),
-    /// A reference to a `bytes` object that stays alive until its contents are sent, or a copy of the contents of
-    /// another object.
+    /// A `bytes` object that stays alive until its contents are sent.
+    Object(&'a Py<PyBytes>, &'a [u8]),
+    /// A copy of the contents of another object.
     Kept(Bytes),
 }
 
@@ -109,14 +110,14 @@ impl<'a> Outgoing<'a> {
 
     pub fn bytes(bytes: &'a Bound<'_, PyBytes>) -> Self {
         match is_held(bytes) {
-            true => Self::Kept(hold_bytes(bytes)),
+            true => Self::Object(bytes.as_unbound(), bytes.as_bytes()),
             false => Self::Copied(bytes.as_bytes()),
         }
     }
 
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::Copied(bytes) => bytes.is_empty(),
+            Self::Copied(bytes) | Self::Object(_, bytes) => bytes.is_empty(),
             Self::Kept(bytes) => bytes.is_empty(),
         }
     }

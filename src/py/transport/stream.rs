@@ -93,8 +93,13 @@ impl StreamTransport {
 
     /// Queues bytes on the stream. Calls the protocol's `pause_writing` if the queue is now above its high-water mark.
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
-        let outcome = base.get().command(base.py(), |engine| match data {
+        let py = base.py();
+        let outcome = base.get().command(py, |engine| match data {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
+            Outgoing::Object(object, bytes) => {
+                let keep = |sent| buffer::hold_bytes(object.bind(py)).slice(sent..);
+                engine.transports().write_keeping(key, bytes, keep)
+            }
             Outgoing::Kept(bytes) => engine.transports().write(key, bytes),
         })?;
         Self::apply_outcome(base, outcome)
@@ -215,6 +220,7 @@ impl StreamTransport {
         let pieces = pieces.into_iter().filter(|data| !data.is_empty());
         let pieces = pieces.map(|data| match data {
             Outgoing::Copied(bytes) => Piece::Copied(bytes),
+            Outgoing::Object(object, _) => Piece::Kept(buffer::hold_bytes(object.bind(py))),
             Outgoing::Kept(bytes) => Piece::Kept(bytes),
         });
         let outcome = base
