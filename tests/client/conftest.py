@@ -8,10 +8,10 @@ import pytest
 
 import uringcore
 from tests.client.scripted_server import Peer
-from tests.server.conftest import backend, backends, certificate, run, server, start
-from tests.server.harness import Server
+from tests.server.conftest import backend, backends, certificate, run, server, starting
+from tests.server.harness import ForkedServer
 
-__all__ = ["backend", "certificate", "run", "server", "start"]
+__all__ = ["backend", "certificate", "run", "server"]
 
 
 @pytest.fixture
@@ -28,10 +28,13 @@ def run_ours(request):
     return lambda main: uringcore.run(asyncio.wait_for(main, 60), backend=request.param)
 
 
+start = starting(ForkedServer)
+
+
 @pytest.fixture(scope="module")
 def site(certificate, tmp_path_factory):
     """Our server, with the application for the client's own features."""
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("site"), certificate, app="tests.client.application:app"
     )
     yield running

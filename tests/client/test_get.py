@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.quic.qlog_sequences import events_of
-from tests.server.harness import ROOT, command, environment
+from tests.server.harness import ROOT, environment, forked_command
 from tests.server.test_get_command import failure, get
 from tests.support.child_processes import bound
 from tests.support.free_ports import free_port
@@ -72,7 +72,7 @@ def test_invalid_requests_are_wrong_usage(site, arguments):
     "arguments", [["-C", "x"], ["--max-redirs", "-1"], ["-o", "x", "-O"], ["-m", "0"]]
 )
 def test_contradictory_arguments_are_wrong_usage(arguments):
-    done = command("get", "https://localhost/", *arguments)
+    done = forked_command("get", "https://localhost/", *arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
@@ -192,7 +192,7 @@ def test_a_file_is_kept_until_there_is_something_to_replace_it(site, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"longer than what comes")
     port = free_port()
-    failure(command("get", "-o", str(path), f"https://127.0.0.1:{port}/"), 7)
+    failure(forked_command("get", "-o", str(path), f"https://127.0.0.1:{port}/"), 7)
     failure(get(site, "/private", "-f", "-o", str(path)), 22)
     assert path.read_bytes() == b"longer than what comes"
     assert get(site, "/set/x", "-o", str(path)).returncode == 0
@@ -235,17 +235,17 @@ def test_http1_uploads(site, tmp_path):
 def test_http1_failures(site, tmp_path):
     url = site.url + "/version"
     older, _ = DevelopmentCertificate.make().write(tmp_path)
-    assert "certificate" in failure(command("get", "--http1.1", "--cacert", older, url), 60)
-    missing = command("get", "--http1.1", "--cacert", "/nowhere/ca.pem", url)
+    assert "certificate" in failure(forked_command("get", "--http1.1", "--cacert", older, url), 60)
+    missing = forked_command("get", "--http1.1", "--cacert", "/nowhere/ca.pem", url)
     assert "/nowhere/ca.pem" in failure(missing, 60)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        failure(command("get", "--http1.1", url), 7)
+        failure(forked_command("get", "--http1.1", url), 7)
         silent.listen()
-        done = command("get", "--http1.1", "--connect-timeout", "0.5", url)
+        done = forked_command("get", "--http1.1", "--connect-timeout", "0.5", url)
         assert "no answer within 0.5 s" in failure(done, 28)
-    failure(command("get", "--http1.1", "https://no-such-host.invalid/"), 6)
+    failure(forked_command("get", "--http1.1", "https://no-such-host.invalid/"), 6)
 
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])

@@ -333,9 +333,9 @@ def test_fastmcp_streams_over_http3(certificate, tmp_path, run_ours):
     fastmcp = pytest.importorskip("fastmcp")
     from fastmcp.client.transports import StreamableHttpTransport
 
-    from tests.server.harness import Server
+    from tests.server.harness import ForkedServer
 
-    server = Server(tmp_path, certificate, app="tests.client.mcp_application:app")
+    server = ForkedServer(tmp_path, certificate, app="tests.client.mcp_application:app")
 
     def make_client(**options):
         transport = AsyncHTTP3Transport(verify=server.certificate, http3="always")

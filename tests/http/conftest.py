@@ -1,18 +1,23 @@
-"""Fixtures of the HTTP tests: those of the server tests, which start it as a user would."""
+"""Fixtures of the HTTP tests: servers that are forked (tests/support/fork_server.py)."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.server.conftest import backends, certificate, start
+from tests.server.conftest import backends, certificate, starting
+from tests.server.harness import ForkedServer
 from tests.support.interpreter_roles import only_on_default
 
-__all__ = ["certificate", "start"]
+__all__ = ["certificate"]
 
 
 @pytest.fixture(scope="module", params=backends())
 def backend(request):
     return request.param
+
+
+# These tests are about what a client sees after the start, which those of the server are about.
+start = starting(ForkedServer)
 
 
 def pytest_collection_modifyitems(items):

@@ -65,21 +65,28 @@ def server(backend, certificate, tmp_path_factory):
     running.check_log()
 
 
-@pytest.fixture
-def start(certificate, tmp_path):
-    """Starts servers, which end with the test."""
-    started = []
+def starting(kind):
+    """Makes a fixture that starts servers of this class, which end with the test."""
 
-    def start_server(*arguments, **options):
-        given = options.pop("certificate", certificate)
-        started.append(Server(tmp_path, given, *arguments, **options))
-        return started[-1]
+    @pytest.fixture(name="start")
+    def fixture(certificate, tmp_path):
+        started = []
 
-    yield start_server
-    for running in started:
-        running.kill()
-    for running in started:
-        running.check_log()
+        def start_server(*arguments, **options):
+            given = options.pop("certificate", certificate)
+            started.append(kind(tmp_path, given, *arguments, **options))
+            return started[-1]
+
+        yield start_server
+        for running in started:
+            running.kill()
+        for running in started:
+            running.check_log()
+
+    return fixture
+
+
+start = starting(Server)
 
 
 @pytest.fixture

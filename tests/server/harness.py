@@ -18,6 +18,7 @@ from pathlib import Path
 import uringcore
 import uringcore.http3
 from tests.support.child_processes import bound
+from tests.support.fork_server import forks
 from uringcore.http3._origin_connection import connect as connect_origin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,15 +63,14 @@ class Server:
         if program is not None:
             command = [sys.executable, "-c", program, self.certificate, key]
         with self._log.open("wb") as output:
-            self.process = subprocess.Popen(
-                bound(command),
-                cwd=ROOT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment(),
-            )
+            self.process = self._launch(command, output)
         self.port = int(self.wait_log(STARTED if http3 else STARTED_TCP).group(1))
         self.url = f"https://localhost:{self.port}"
+
+    def _launch(self, command, output):
+        return subprocess.Popen(
+            bound(command), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=environment()
+        )
 
     def wait_log(self, pattern, seconds=60):
         """Returns the first match of a pattern in the server's output."""
@@ -152,6 +152,20 @@ class Server:
             connection.close()
 
 
+OTHERS = {"--workers", "--reload"}
+"""Options with which a server starts interpreters itself."""
+
+
+class ForkedServer(Server):
+    """A server without an interpreter's start (tests/support/fork_server.py), except with `OTHERS`."""
+
+    def _launch(self, command, output):
+        fork_server = forks(environment())
+        if fork_server is None or command[1:3] != ["-m", "uringcore"] or OTHERS & {*command}:
+            return super()._launch(command, output)
+        return fork_server.start(command[3:], output)
+
+
 async def until(condition):
     """Waits until a condition holds."""
     while not condition():
@@ -174,3 +188,14 @@ def command(*arguments, **options):
         timeout=60,
         **options,
     )
+
+
+def forked_command(*arguments, **options):
+    """Like `command`, without an interpreter's start if there are no options; its standard input is empty."""
+    fork_server = forks(environment())
+    if fork_server is None or options:
+        return command(*arguments, **options)
+    status, *texts = fork_server.run(arguments, timeout=60)
+    # As `subprocess` reads text.
+    texts = [text.decode().replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+    return subprocess.CompletedProcess(["uringcore", *arguments], status, *texts)

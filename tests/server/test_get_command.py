@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.server.conftest import backends
-from tests.server.harness import ROOT, command, environment
+from tests.server.harness import ROOT, environment, forked_command
 from tests.support.free_ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3._progress_bar import bytes_text, progress_line
@@ -26,7 +26,7 @@ def backend(request):
 
 def get(server, path, *arguments, **options):
     url = server.url + path
-    return command("get", "--cacert", server.certificate, url, *arguments, **options)
+    return forked_command("get", "--cacert", server.certificate, url, *arguments, **options)
 
 
 def test_body_goes_to_stdout(server):
@@ -42,12 +42,12 @@ def test_output_file(server, tmp_path):
 
 
 def test_insecure(server):
-    assert command("get", "--insecure", server.url + "/").stdout == "hello"
+    assert forked_command("get", "--insecure", server.url + "/").stdout == "hello"
 
 
 def test_ip_address(server):
     url = f"https://127.0.0.1:{server.port}/"
-    assert command("get", "--cacert", server.certificate, url).stdout == "hello"
+    assert forked_command("get", "--cacert", server.certificate, url).stdout == "hello"
 
 
 def test_method_data_and_headers(server):
@@ -155,13 +155,13 @@ def test_http_error_is_no_failure_by_default(server):
 
 
 def test_unknown_issuer(server):
-    assert "certificate" in failure(command("get", server.url + "/"), 60)
+    assert "certificate" in failure(forked_command("get", server.url + "/"), 60)
 
 
 def test_older_certificate_of_that_name(server, tmp_path):
     """A certificate of an earlier start is a common mistake."""
     older, _ = DevelopmentCertificate.make().write(tmp_path)
-    done = command("get", "--cacert", older, server.url + "/")
+    done = forked_command("get", "--cacert", older, server.url + "/")
     assert "certificate" in failure(done, 60)
 
 
@@ -173,19 +173,19 @@ def test_wrong_name(certificate, start, tmp_path):
 
 def test_a_port_without_a_listener():
     port = free_port()
-    assert "refused" in failure(command("get", f"https://127.0.0.1:{port}/"), 7)
+    assert "refused" in failure(forked_command("get", f"https://127.0.0.1:{port}/"), 7)
 
 
 def test_silent_peer():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        done = command("get", "--connect-timeout", "0.5", url)
+        done = forked_command("get", "--connect-timeout", "0.5", url)
     assert "no answer within 0.5 s" in failure(done, 28)
 
 
 def test_unknown_host():
-    done = command("get", "https://no-such-host.invalid/")
+    done = forked_command("get", "https://no-such-host.invalid/")
     assert "cannot resolve" in failure(done, 6)
 
 
@@ -193,11 +193,11 @@ def test_unknown_host():
     "url", ["http://localhost/", "localhost", "https://", "https://x:y/", "https://u:p@host/"]
 )
 def test_malformed_url(url):
-    failure(command("get", url), 3)
+    failure(forked_command("get", url), 3)
 
 
 def test_missing_cacert():
-    done = command("get", "--cacert", "/nowhere/ca.pem", "https://127.0.0.1:1/")
+    done = forked_command("get", "--cacert", "/nowhere/ca.pem", "https://127.0.0.1:1/")
     assert "/nowhere/ca.pem" in failure(done, 60)
 
 

@@ -7,9 +7,11 @@ import pytest
 
 import uringcore
 from examples.aioquic_peer import connect_peer
-from tests.server.conftest import backends
-from tests.server.harness import Server
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer, Server
 from uringcore.http3._errors import RequestResetError
+
+start = starting(ForkedServer)
 
 DRIVER = "tests.server.asgi_driver:app"
 

@@ -12,13 +12,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import uringcore
-from tests.server.conftest import backends
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer
 from tests.server.worker_application import Asking, eventually
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server import Config
 from uringcore.server._certificate_reload import CertificateReloader
+
+start = starting(ForkedServer)
 
 pytestmark = pytest.mark.either_backend
 

@@ -9,7 +9,11 @@ import pytest
 
 import uringcore
 from examples.aioquic_peer import Answer, connect_peer
+from tests.server.conftest import starting
+from tests.server.harness import ForkedServer
 from uringcore.http3 import RequestResetError
+
+start = starting(ForkedServer)
 
 # On CPython 3.10 the last aioquic lacks interim responses and has a limit of its own on headers.
 recent_aioquic = pytest.mark.skipif(

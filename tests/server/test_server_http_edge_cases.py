@@ -8,12 +8,14 @@ import pytest
 import uringcore
 from examples.aioquic_peer import Answer, connect_peer
 from tests.quic.harness import eventually, still
-from tests.server.conftest import backends
-from tests.server.harness import Server
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._request import Request
 from uringcore.quic.configuration import QuicConfiguration
+
+start = starting(ForkedServer)
 
 pytestmark = pytest.mark.either_backend
 
@@ -23,7 +25,7 @@ EDGES = "tests.server.edge_case_application:app"
 @pytest.fixture(scope="module", params=backends())
 def edges(request, certificate, tmp_path_factory):
     folder = tmp_path_factory.mktemp("edges")
-    running = Server(folder, certificate, backend=request.param, app=EDGES)
+    running = ForkedServer(folder, certificate, backend=request.param, app=EDGES)
     yield running
     running.kill()
     running.check_log()

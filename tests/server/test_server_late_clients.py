@@ -14,10 +14,12 @@ import pytest
 
 import uringcore
 from tests.server.application import app
-from tests.server.conftest import backends
-from tests.server.harness import until
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer, until
 from tests.support.free_ports import free_port
 from uringcore.server import Config, Server
+
+start = starting(ForkedServer)
 
 pytestmark = pytest.mark.either_backend
 

@@ -13,12 +13,14 @@ from websockets.asyncio.client import connect as websocket_connect
 
 import uringcore
 from examples.aioquic_peer import connect_peer
-from tests.server.conftest import backends
-from tests.server.harness import PATIENT, ROOT, environment
+from tests.server.conftest import backends, starting
+from tests.server.harness import PATIENT, ROOT, ForkedServer, environment
 from tests.support.child_processes import bound
 from uringcore.http3 import RequestFailedError, RequestResetError
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.server._client_liveness_at_shutdown import LINGER_MAX_SECONDS
+
+start = starting(ForkedServer)
 
 
 def test_http1_announces_http3(server):

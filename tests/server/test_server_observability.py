@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import uringcore
 from tests.quic.qlog_sequences import records_of
-from tests.server.conftest import backends
-from tests.server.harness import command
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer, command
 from tests.support.free_ports import free_port
 from uringcore.quic._openmetrics_text import CONTENT_TYPE, Family, exposition
 from uringcore.server import Config
@@ -24,6 +24,8 @@ from uringcore.server._metric_definitions import families
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._request_counters import Counters, Histogram
 from uringcore.server._stats_snapshot import Report, quantiles
+
+start = starting(ForkedServer)
 
 pytestmark = pytest.mark.either_backend
 

@@ -7,14 +7,14 @@ import sys
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from tests.server.harness import APPLICATION, ROOT, Server, command, environment
+from tests.server.harness import APPLICATION, ROOT, Server, environment, forked_command
 from tests.support.certificates import DAY, LOCAL, Authority, local
 from tests.support.handmade_certificates import self_signed, version_1
 
 
 def one_line(*arguments, status=1):
     """Returns the only line of a command that refuses to start."""
-    done = command(*arguments)
+    done = forked_command(*arguments)
     output = done.stdout + done.stderr
     assert done.returncode == status, output
     for word in ("Traceback", "never awaited", "LIFESPAN"):
@@ -29,7 +29,7 @@ def files(certificate):
 
 
 def test_an_invalid_port():
-    done = command(APPLICATION, "--port", "80000")
+    done = forked_command(APPLICATION, "--port", "80000")
     assert done.returncode == 2
     assert "'--port': 80000 is not in the range 0<=x<=65535" in done.stderr
     assert "Traceback" not in done.stderr
@@ -214,7 +214,7 @@ def test_a_certificate_out_of_its_time_is_warned_of(start, tmp_path, since, unti
     files = authority.issue(tmp_path, "server", *LOCAL, since=since, until=until).files
     server = start(certificate=files)
     assert f"The certificate in {files[0]} {said}" in server.log()
-    assert command("get", "--insecure", server.url).stdout == "hello"
+    assert forked_command("get", "--insecure", server.url).stdout == "hello"
 
 
 def test_a_certificate_in_its_time_is_not_warned_of(start, tmp_path):
@@ -262,7 +262,9 @@ def with_key(key):
 def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
     """The message is in plain words and names a way out."""
     certfile, keyfile = make(tmp_path).files
-    done = command(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0")
+    done = forked_command(
+        APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0"
+    )
     output = done.stdout + done.stderr
     assert done.returncode == 1, output
     assert "HTTP/3 cannot use --ssl-" in output

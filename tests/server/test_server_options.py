@@ -19,7 +19,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tests.server.harness import APPLICATION, ROOT, Server, command, environment
+from tests.server.harness import (
+    APPLICATION,
+    ROOT,
+    Server,
+    command,
+    environment,
+    forked_command,
+)
 from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic._qlog_files import TraceLimits
@@ -35,7 +42,7 @@ def files(certificate):
 
 def fails(*arguments, status=1):
     """Runs the command, which must end with this status and without a traceback."""
-    done = command(*arguments)
+    done = forked_command(*arguments)
     output = done.stdout + done.stderr
     assert done.returncode == status, output
     assert "Traceback" not in output
@@ -49,7 +56,7 @@ def test_no_arguments_show_the_usage():
 
 
 def test_help_shows_the_default_of_each_limit():
-    words = " ".join(command("--help").stdout.split())
+    words = " ".join(forked_command("--help").stdout.split())
     for name, said in (
         ("--http3-memory", "a quarter of the memory, divided by --workers"),
         ("--http3-accept-burst", "one second of --http3-accept-rate"),
@@ -64,7 +71,7 @@ def test_help_shows_the_default_of_each_limit():
 
 
 def test_help_shows_uvicorns_options_and_ours():
-    output = command("--help").stdout
+    output = forked_command("--help").stdout
     for option in ("--lifespan", "--proxy-headers", "--root-path", "--dev-cert", "--no-http3"):
         assert option in output
     assert "--backend" in output

@@ -5,6 +5,11 @@ import json
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from tests.server.conftest import starting
+from tests.server.harness import ForkedServer
+
+start = starting(ForkedServer)
+
 
 def scope_of(response):
     return json.loads(response.content)

@@ -3,8 +3,12 @@
 import pytest
 
 import uringcore
+from tests.server.conftest import starting
+from tests.server.harness import ForkedServer
 from uringcore.quic import ClientConfig
 from uringcore.webtransport import SessionRefusedError, connect_webtransport
+
+start = starting(ForkedServer)
 
 APPLICATION = """
 import contextvars

@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 from aioquic.h3.connection import H3Connection
 
-from tests.server.harness import APPLICATION, ROOT, environment
+from tests.server.conftest import starting
+from tests.server.harness import APPLICATION, ROOT, ForkedServer, environment
 from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, mark, victim
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.server import _config as config
 from uringcore.server import _stateless_reset_key as reset_key
 from uringcore.server._startup_errors import StartupError
+
+start = starting(ForkedServer)
 
 HOSTS = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
 

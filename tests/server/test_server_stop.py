@@ -15,8 +15,8 @@ import pytest
 import uringcore
 from tests.http import http3_bytes
 from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
-from tests.server.conftest import backends
-from tests.server.harness import PATIENT, ROOT, environment
+from tests.server.conftest import backends, starting
+from tests.server.harness import PATIENT, ROOT, ForkedServer, environment
 from uringcore.asyncio import QuicConnectionProtocol
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode, H3Connection
@@ -25,6 +25,8 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
 from uringcore.server._client_liveness_at_shutdown import LINGER_MAX_SECONDS, ClientLiveness
 from uringcore.server._tcp_shutdown import close_lingering
+
+start = starting(ForkedServer)
 
 SLOW_BYTES = 16 << 20
 """More than the kernel buffers for a client that does not read."""

@@ -8,12 +8,14 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.conftest import backends
-from tests.server.harness import environment
+from tests.server.conftest import backends, starting
+from tests.server.harness import ForkedServer, environment
 from tests.support.handmade_certificates import self_signed
 from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
+
+start = starting(ForkedServer)
 
 pytestmark = pytest.mark.either_backend
 

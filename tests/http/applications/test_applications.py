@@ -15,7 +15,7 @@ import pytest
 
 from tests.http.applications.cases import CASES, LEAVES
 from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, without
-from tests.server.harness import Server
+from tests.server.harness import ForkedServer
 from tests.support.interpreter_roles import is_default_interpreter
 
 pytestmark = [
@@ -57,7 +57,7 @@ def serve(backend, certificate, tmp_path_factory):
     started = []
 
     def both(app):
-        ours = Server(
+        ours = ForkedServer(
             tmp_path_factory.mktemp("ours"),
             certificate,
             *("--no-access-log", "--http", "native"),
@@ -65,7 +65,7 @@ def serve(backend, certificate, tmp_path_factory):
             app=app,
         )
         started.append(ours)
-        theirs = Server(
+        theirs = ForkedServer(
             tmp_path_factory.mktemp("theirs"),
             certificate,
             http3=False,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.server.harness import Server
+from tests.server.harness import ForkedServer
 
 APPLICATION = "tests.http.features.application:app"
 
@@ -12,7 +12,7 @@ APPLICATION = "tests.http.features.application:app"
 @pytest.fixture(scope="module")
 def server(backend, certificate, tmp_path_factory):
     """A server of the features' application."""
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("features"), certificate, backend=backend, app=APPLICATION
     )
     yield running

@@ -14,7 +14,7 @@ import pytest
 import uringcore
 from tests.http.features.conftest import events
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
-from tests.server.harness import Server
+from tests.server.harness import ForkedServer
 from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.h3.connection import ErrorCode
 
@@ -226,7 +226,7 @@ def test_parts_of_an_open_file_are_sent(server, folder):
 @pytest.fixture(scope="module")
 def starlette(backend, certificate, tmp_path_factory):
     """Starlette's FileResponse, over HTTP/3 and by uvicorn over HTTP/1.1."""
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("starlette"),
         certificate,
         backend=backend,

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 import uringcore
 from tests.http.features.websocket_client import Socket
 from tests.http.raw_client import WAIT_SECONDS, connect_raw, needs_recent_aioquic
-from tests.server.harness import Server
+from tests.server.harness import ForkedServer
 
 pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
@@ -63,7 +63,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def fastapi(backend, certificate, tmp_path_factory):
     """One process that serves both versions."""
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("fastapi"),
         certificate,
         backend=backend,

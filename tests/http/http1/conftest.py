@@ -3,14 +3,14 @@
 import pytest
 
 from tests.http.http1.client import connected
-from tests.server.harness import Server
+from tests.server.harness import ForkedServer
 
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
     """A server for a module's tests."""
     secure = request.param == "tls"
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("http1"),
         certificate if secure else (None, None),
         *("--http", "native", "--no-http3"),

@@ -25,10 +25,10 @@ AGREED = "permessage-deflate; server_max_window_bits=12; client_max_window_bits=
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
-    from tests.server.harness import Server
+    from tests.server.harness import ForkedServer
 
     secure = request.param == "tls"
-    running = Server(
+    running = ForkedServer(
         tmp_path_factory.mktemp("sockets"),
         certificate if secure else (None, None),
         *("--http", "native", "--no-http3"),
