@@ -1,7 +1,7 @@
 """Many connections over a bad network, and peers that stall: resources are returned, and every queue is
 bounded.
 
-`src/quic/tests/mutated_datagrams.rs` sends a million mutated datagrams to a connection in each state.
+`src/quic/tests/mutated_datagrams.rs` sends mutated datagrams to a connection in each state.
 """
 
 from __future__ import annotations
