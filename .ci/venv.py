@@ -58,8 +58,7 @@ def main():
         if stamp(venv) != wanted:
             fetching = install_requirements(python, options.extras)
             wheel = build_wheel(venv, options.profile)
-            fetching.wait()
-            install(python, wheel, options.extras)
+            install(python, wheel, options.extras, has_requirements=fetching.wait() == 0)
             (venv / STAMP).write_text(json.dumps(wanted))
         if options.out:
             keep(built_wheel(venv), ROOT / options.out)
@@ -168,7 +167,7 @@ def build_wheel(venv, profile):
         target = pathlib.Path(environment.get("CARGO_TARGET_DIR", ROOT / "target")) / GUIDED
         shutil.rmtree(target, ignore_errors=True)
         environment["CARGO_TARGET_DIR"] = str(target)
-    pip(python, "install", MATURIN)
+    run([*pip_install(python), MATURIN], "pip")
     wheels = venv / WHEEL
     shutil.rmtree(wheels, ignore_errors=True)
     say(f"building the wheel for {venv.name} (profile {profile})")
@@ -191,8 +190,7 @@ def keep(wheel, folder):
 
 def install_requirements(python, extras):
     """Install the extras' requirements beside the build. A failure is ignored: `install` repeats it."""
-    command = [str(python), "-m", "pip", "-q", "--disable-pip-version-check", "install"]
-    command += requirements(extras)
+    command = [*pip_install(python), *requirements(extras)]
     quiet = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.DEVNULL,
@@ -214,16 +212,27 @@ def requirements(extras):
     return found
 
 
-def install(python, wheel, extras):
-    requirement = f"uringcore[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
+def install(python, wheel, extras, has_requirements):
     say(f"installing into {python.parent.parent.name}")
+    if not has_requirements:
+        requirement = f"uringcore[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
+        run([*pip_install(python), requirement], "pip")
     # Not one `--force-reinstall` for all: it would fetch every dependency again.
-    pip(python, "install", requirement)
-    pip(python, "install", "--force-reinstall", "--no-deps", str(wheel))
+    run([*pip_install(python), "--force-reinstall", "--no-deps", str(wheel)], "pip")
 
 
-def pip(python, *command):
-    run([str(python), "-m", "pip", "-q", "--disable-pip-version-check", *command], "pip")
+def pip_install(python):
+    """The command without the requirements. To compile all installed modules would take a minute, and most
+    are never imported: each is compiled by its first import."""
+    return [
+        str(python),
+        "-m",
+        "pip",
+        "-q",
+        "--disable-pip-version-check",
+        "install",
+        "--no-compile",
+    ]
 
 
 def clean_environment():
