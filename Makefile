@@ -14,7 +14,10 @@ export CARGO_TERM_COLOR ?= auto
 # What was compiled once is kept, whatever the user likes elsewhere: each process of a test run imports it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTHON ?= $(shell python3 .ci/pythons.py default)
+# Asked once: it runs every interpreter of the machine.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell python3 .ci/pythons.py default)
+endif
 # `make test PYTEST="-x tests/loop"` narrows the run.
 PYTEST ?=
 # Close to release speed without the minutes that link-time optimisation takes.
@@ -30,7 +33,7 @@ help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the default CPython'
 	@echo 'make test-all  the same on the oldest, default and newest CPython >= 3.10 here, and on 3.14 and 3.15'
-	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, whether fuzz/ compiles, and all lock files are up to date'
+	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, tests of the tree, whether fuzz/ compiles, and all lock files are up to date'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every case of QUIC, HTTP/3 and WebTransport with every peer (quic-go, curl, nginx...)'
 	@echo 'make test-browser  Chromium and Firefox: pages over HTTP/3, WebTransport and its web-platform-tests'
@@ -49,20 +52,24 @@ demo:
 	@$(PYTHON) .ci/venv.py --venv .venv --python "$(PYTHON)" --extras demo --profile release
 	@.venv/bin/python examples/demo.py
 
-# More processes than processors: most of a test is waiting.
-PROCESSES ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+# More processes than processors: most of a test is waiting, for a server's start, a time-out or the next look at a fact.
+PROCESSES ?= $(shell n=$$((3 * $$(nproc))); echo $$((n < 12 ? n : 12)))
 PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 # The bindings have no Rust tests, and are built for each interpreter by itself.
 # Their package is named all the same: without it others are built with fewer features, a second time.
 RUST_TESTS := --workspace --profile $(TEST_PROFILE) --locked --quiet
 
-# Rust's tests are built and run beside Python's. The cases with other QUIC implementations are test-all's: what
-# they see is the wire, which is the same under every interpreter. Tests of code above the driver run each case on one
-# backend here, in turn, and on both in test-all (tests/support/backend_turns.py).
-test: $(DEV_VENV) fetch
+# Rust's tests are built and run beside Python's. Tests of code above the driver run each case on one backend here, in
+# turn, and on both in test-all (tests/support/backend_turns.py). Also left to test-all: cases with other QUIC
+# implementations and with browsers (`wire`), because what they see is the wire, which is the same under every
+# interpreter; programs of the benchmarks (`measuring`); random scenarios and loads (`soak`); and examples in
+# comments of Rust, of which there are none and for which each crate would be read once more. `make check` has `lint`.
+TESTED := not lint and not wire and not measuring and not soak
+test: $(DEV_VENV)
 	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
-	env --default-signal=INT cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
-	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "not wire" --backends-in-turn $(PYTEST) || python=$$?; \
+	env --default-signal=INT cargo test $(RUST_TESTS) --tests > "$$log" 2>&1 < /dev/null & rust=$$!; \
+	$(DEV_VENV)/bin/python -m tests.fetch --without-peers; \
+	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "$(TESTED)" --backends-in-turn $(PYTEST) || python=$$?; \
 	status=0; wait $$rust || status=$$?; \
 	echo '== cargo test'; cat "$$log"; \
 	if [[ $$status != 0 || $$python != 0 ]]; then exit 1; fi
@@ -72,8 +79,9 @@ test: $(DEV_VENV) fetch
 fetch: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m tests.fetch
 
+# With ten times the mutated datagrams of `make test` (src/quic/tests/mutated_datagrams.rs).
 test-rust:
-	@cargo test $(RUST_TESTS)
+	@MUTATED=1000000 cargo test $(RUST_TESTS)
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
 # (.ci/debian_unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
@@ -97,6 +105,9 @@ test-all: test-rust fetch
 	if [[ -n $$failed && -n "$(RETRY)" ]]; then $(PYTHON) .ci/retry.py $$failed; \
 	elif [[ -n $$failed ]]; then echo "failed on CPython (with pytest's status)$$failed" >&2; exit 1; fi
 
+# Tests that read the tree, and programs for type checkers.
+LINTS := tests/tidy tests/loop/test_typing.py tests/quic/native/test_typing.py
+
 check: $(DEV_VENV)
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --profile $(TEST_PROFILE) --locked --quiet -- -D warnings
@@ -104,6 +115,7 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+	@$(DEV_VENV)/bin/python -m pytest -q -n $(PROCESSES) -m lint $(LINTS)
 # On the stable compiler, with the profiles of the workspace and what it has built, and without libFuzzer itself.
 	@CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --manifest-path fuzz/Cargo.toml --config Cargo.toml \
 	    --profile $(TEST_PROFILE) --locked --quiet
@@ -134,7 +146,7 @@ INTEROP ?=
 test-interop: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m tests.interop $(INTEROP)
 
-# Installs the browsers first, where that can be. `make test` runs the first of the two with the browsers that
+# Installs the browsers first, where that can be. `make test-all` runs the first of the two with the browsers that
 # are there; the second is all that the web-platform-tests ask of WebTransport. `make test-browser
 # BROWSER="--browser firefox --server webtransport-go close"` narrows that.
 BROWSER ?=

@@ -8,6 +8,21 @@ import pytest
 
 from tests.support.interpreter_roles import only_on_default
 
+HERE = Path(__file__).parent
+# These run clients and servers as a benchmark does.
+MEASURING = {
+    "test_bulk_streams",
+    "test_computing",
+    "test_deployed",
+    "test_heap",
+    "test_http3",
+    "test_programs",
+}
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    only_on_default(items, Path(__file__).parent, "the benchmarks run on one interpreter")
+    only_on_default(items, HERE, "the benchmarks run on one interpreter")
+    for item in items:
+        if item.path.parent == HERE and item.path.stem in MEASURING:
+            item.add_marker(pytest.mark.measuring)

@@ -16,9 +16,13 @@ ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]
 collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """A browser sees only the wire, which does not depend on the interpreter."""
     only_on_default(items, HERE, "browsers look at the wire on the default interpreter")
+    for item in items:
+        if item.path.is_relative_to(HERE) and "launched" in item.fixturenames:
+            item.add_marker(pytest.mark.wire)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.type_checkers import ROOT, errors, mypy, pyright
 
+pytestmark = pytest.mark.lint
 # Packages that load names on first use, each with a misspelt name.
 LAZY = {
     "uringcore": "rnu",

@@ -16,6 +16,7 @@ SEED = int(os.environ.get("STRESS_SEED", "20"))
 SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 900)
 @pytest.mark.skipif(
     not is_default_interpreter(), reason="the fault tests do not depend on the interpreter"

@@ -24,6 +24,7 @@ CHOSEN = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 600)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["uring", "epoll"])

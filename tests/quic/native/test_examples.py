@@ -174,14 +174,15 @@ def test_a_chat_of_three(tmp_path):
         assert ann.wait(60) == 0
 
 
+@pytest.mark.parametrize("players", [50, pytest.param(1000, marks=pytest.mark.soak)])
 @pytest.mark.skipif(
     not is_default_interpreter(), reason="the game of a thousand runs on the default interpreter"
 )
-def test_a_game_of_a_thousand():
+def test_a_game_of_many(players):
     with _serving("game", "serve", 0) as (port, authority):
-        played = _run("game", "play", "localhost", port, authority, 1000)
+        played = _run("game", "play", "localhost", port, authority, players)
         assert played.returncode == 0, played.stderr
-        found = re.match(r"1000 have played, and seen up to (\d+) at once", played.stdout)
+        found = re.match(rf"{players} have played, and seen up to (\d+) at once", played.stdout)
         assert found and int(found[1]) > 1, played.stdout
 
 

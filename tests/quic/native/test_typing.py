@@ -12,6 +12,7 @@ from tests.quic.native.test_examples import EXAMPLES, NAMES
 from tests.support.type_checkers import errors, mypy, pyright
 from tests.webtransport import typed_program as typed_sessions
 
+pytestmark = pytest.mark.lint
 PROGRAM, PROTOCOL = Path(typed_program.__file__), Path(typed_protocol.__file__)
 SESSIONS = Path(typed_sessions.__file__)
 ALL = [PROGRAM, PROTOCOL, SESSIONS, *(EXAMPLES / f"{name}.py" for name in NAMES)]
