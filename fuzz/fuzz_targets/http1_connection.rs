@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::http1::{Closing, Connection, Event, Limits, Piece};
+use uringcore_http::http1::{Connection, Event, Limits};
+use uringcore_http::tcp_output::{Closing, Piece, Source};
 
 #[derive(Debug, Default, PartialEq)]
 struct Seen {

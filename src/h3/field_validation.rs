@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::request_target;
 
 /// The name and the value of a field line.
-pub(super) type Line<'a> = (&'a [u8], &'a [u8]);
+pub type Line<'a> = (&'a [u8], &'a [u8]);
 
 /// A sentence that says why a field section is malformed.
 pub type Reason = Cow<'static, str>;
@@ -109,7 +109,7 @@ where
 }
 
 /// Validates the lines of a request header section.
-pub(super) fn request_head<'a>(
+pub fn request_head<'a>(
     lines: impl Iterator<Item = Line<'a>>,
     target_check: TargetCheck,
 ) -> Result<RequestHead, Reason> {
@@ -155,9 +155,7 @@ where
 }
 
 /// Validates the lines of a response header section.
-pub(super) fn response_head<'a>(
-    lines: impl Iterator<Item = Line<'a>>,
-) -> Result<ResponseHead, Reason> {
+pub fn response_head<'a>(lines: impl Iterator<Item = Line<'a>>) -> Result<ResponseHead, Reason> {
     let section = Section::read(lines, SectionKind::Response)?;
     let status = section.status.ok_or("pseudo-header :status is missing")?;
     // RFC 9110 section 15: a status is an integer of three digits.
@@ -169,7 +167,7 @@ pub(super) fn response_head<'a>(
     };
     // RFC 9114 section 4.5: HTTP/3 has no 101 (Switching Protocols).
     if status == 101 {
-        return Err("HTTP/3 has no status 101".into());
+        return Err("status 101 exists only in HTTP/1.1".into());
     }
     Ok(ResponseHead {
         status,
@@ -187,7 +185,7 @@ where
 }
 
 /// Validates the lines of a trailer section.
-pub(super) fn trailers<'a>(lines: impl Iterator<Item = Line<'a>>) -> Result<(), Reason> {
+pub fn trailers<'a>(lines: impl Iterator<Item = Line<'a>>) -> Result<(), Reason> {
     Section::read(lines, SectionKind::Trailers).map(|_| ())
 }
 
@@ -204,7 +202,7 @@ where
 /// because it is not part of the value (RFC 9110 section 5.5). Connection-specific fields are removed too, because
 /// HTTP/3 forbids them (RFC 9114 section 4.2) and many applications send `connection: close` with any HTTP version. A
 /// received message with either is malformed.
-pub(super) fn trimmed<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>> + Clone
+pub fn trimmed<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>> + Clone
 where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,

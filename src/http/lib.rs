@@ -3,20 +3,28 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`http1`] | HTTP/1.1 on a server's byte stream: requests and responses |
+//! | [`http2`] | HTTP/2 on a server's byte stream: requests and responses |
 //! | [`http3`] | HTTP/3 on a server's QUIC connection: requests and responses |
 //! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
 //! | [`message`] | the head of a request and the errors of a response, in the terms of any HTTP version |
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
+//! | `concurrent_requests` | the parts that HTTP/2 and HTTP/3 share: exchanges, limits, stalled responses |
+//! | [`tcp_output`] | the output of a connection over TCP, and the end of the connection |
+//! | `slow_reader` | clients that do not read what was written to their TCP connection |
 //!
-//! `http3` imports `webtransport`, both import `h3_driver`, `http1` and `http3` import `message`, and `ws` imports none
-//! of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
+//! `http3` imports `webtransport`, both import `h3_driver`; `http2` and `http3` import `concurrent_requests`; `http1` and
+//! `http2` import `tcp_output` and `slow_reader`; all of these import `message`, and `ws` imports none of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
 
 #![forbid(unsafe_code)]
 
+mod concurrent_requests;
 mod h3_driver;
 pub mod http1;
+pub mod http2;
 pub mod http3;
 pub mod message;
+mod slow_reader;
+pub mod tcp_output;
 pub mod webtransport;
 pub mod ws;

@@ -11,7 +11,8 @@
 //! | `streams` | streams and datagrams of a QUIC connection or a WebTransport session, with awaitable methods |
 //! | `websocket_frames` | frames of a client's WebSocket |
 //! | `asgi` | ASGI requests of each HTTP version |
-//! | `http`, `http1` | the HTTP/3 and HTTP/1.1 connections that carry them |
+//! | `http`, `http1`, `http2` | the HTTP/3, HTTP/1.1 and HTTP/2 connections that carry them |
+//! | `tcp` | what HTTP/1.1 and HTTP/2 share |
 //! | `memory_budget` | the memory budgets that servers share |
 //! | `webtransport` | WebTransport sessions on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
@@ -29,11 +30,13 @@ mod event_loop;
 mod h3;
 mod http;
 mod http1;
+mod http2;
 mod memory_budget;
 mod ops;
 mod quic;
 mod sock;
 mod streams;
+mod tcp;
 mod tls;
 mod transport;
 mod websocket_frames;
@@ -46,7 +49,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 /// The folders whose classes are made when they are first used, in the order in which a name is looked up in them.
-static LAZY_FOLDERS: [LazyFolder; 9] = [
+static LAZY_FOLDERS: [LazyFolder; 11] = [
     LazyFolder::new(tls::register),
     LazyFolder::new(quic::register),
     LazyFolder::new(streams::register),
@@ -55,6 +58,8 @@ static LAZY_FOLDERS: [LazyFolder; 9] = [
     LazyFolder::new(websocket_frames::register),
     LazyFolder::new(http::register),
     LazyFolder::new(http1::register),
+    LazyFolder::new(http2::register),
+    LazyFolder::new(tcp::register),
     LazyFolder::new(webtransport::register),
 ];
 

@@ -7,6 +7,7 @@
 //! - `frames`: the frames of a decrypted packet.
 //! - `transport_parameters`: transport parameters.
 //! - `structured_fields`: structured fields of HTTP.
+//! - `field_compression`: what HPACK and QPACK share.
 //! - `tls`: TLS messages and records.
 //!
 //! This crate depends on no other crate of the workspace. Every parser reports bad input by its return value and never
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod coalesced_packets;
+pub mod field_compression;
 pub mod frames;
 pub mod header;
 pub mod structured_fields;

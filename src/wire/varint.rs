@@ -1,7 +1,7 @@
 //! Variable-length integers (RFC 9000 section 16), in QUIC's frames, headers and transport parameters, and in HTTP/3's
 //! frames, settings and stream types.
 //!
-//! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::prefixed_integer`).
+//! Not here: the prefixed integers of HPACK and QPACK, which have another encoding (`field_compression`).
 
 use bytes::BufMut;
 

@@ -43,7 +43,7 @@ LIMIT_HELP = {
     "max_requests_per_connection": "Requests of one HTTP/3 connection in all, then GOAWAY.",
     "max_header_bytes": "Size of an HTTP/3 request's headers above which 431 is answered.",
     "max_header_fields": "Fields of an HTTP/3 request's headers above which 431 is answered.",
-    "max_early_resets": "Requests that an HTTP/3 client may cancel before a response, at once.",
+    "max_early_resets": "Requests that an HTTP/3 or HTTP/2 client may cancel before a response, at once.",
     "early_reset_rate": "Requests a second that an HTTP/3 client may cancel beyond --http3-max-early-resets.",
     "header_timeout": "Seconds for a request's headers to be complete.",
     "body_timeout": "Seconds that an application waits for more of a request's body; then 408.",
@@ -276,8 +276,8 @@ def uvicorn_options() -> list[click.Parameter]:
         elif option.name == "http" and isinstance(option, click.Option):
             option.metavar = f"[native|{(option.metavar or '').strip('[]')}]"
             option.help = (
-                "HTTP/1.1 implementation. 'native' is uringcore's own, which also serves WebSocket and has "
-                "the limits of the --http3- options."
+                "HTTP/1.1 implementation. 'native' is uringcore's own, which has HTTP/2 and WebSocket "
+                "and has the limits of the --http3- options."
             )
         elif option.name == "timeout_graceful_shutdown":
             option.default = 30

@@ -89,7 +89,7 @@ class _Listener(Protocol):
 class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
-    - ``http``: uvicorn's option, or ``"native"`` for HTTP/1.1 and WebSocket in the extension; see
+    - ``http``: uvicorn's option, or ``"native"`` for HTTP/1.1, HTTP/2 and WebSocket in the extension; see
       :mod:`uringcore.server._http1`.
     - ``http3``: serve HTTP/3 too, if the other options allow it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
@@ -310,7 +310,7 @@ class Config(UvicornConfig):
         finally:
             self.ssl_context_factory = make_context
         if self.ssl is not None and make_context is None:
-            self._offer_http1(self.ssl)
+            self._offer_versions(self.ssl)
         # Older versions of uvicorn have no such option.
         if getattr(self, "http2", False):
             from uringcore.server._http2 import ZttpProtocol
@@ -340,13 +340,15 @@ class Config(UvicornConfig):
                 for header in self.encoded_headers
             ]
 
-    def _offer_http1(self, context: ssl.SSLContext) -> None:
-        """Sets ALPN to "http/1.1". Otherwise a handshake with a client that offers only "h3" and "h2" would
-        succeed, and the connection would fail afterwards.
+    def _offer_versions(self, context: ssl.SSLContext) -> None:
+        """Sets ALPN to the versions that are served. Without it a handshake with a client that offers only
+        others would succeed, and the connection would fail afterwards.
 
         An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
         """
-        if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
+        if self.is_native_http:
+            context.set_alpn_protocols(["h2", "http/1.1"])
+        elif getattr(self.http_protocol_class, "alpn_protocols", None) is None:
             context.set_alpn_protocols(["http/1.1"])
 
     def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
@@ -356,7 +358,7 @@ class Config(UvicornConfig):
         def make(config: UvicornConfig, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
             def offering() -> ssl.SSLContext:
                 context = default()
-                self._offer_http1(context)
+                self._offer_versions(context)
                 return context
 
             return make_context(config, offering)

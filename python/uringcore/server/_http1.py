@@ -1,10 +1,12 @@
-"""HTTP/1.1 and WebSocket over TCP in the extension: the option ``http="native"``.
+"""HTTP/1.1, HTTP/2 and WebSocket over TCP in the extension: the option ``http="native"``.
 
 The extension reads requests and runs the application, as over HTTP/3. This module makes the extension's
 service for a server, and calls its timer. uvicorn accepts the connections, and calls :func:`connect` for
 each of them.
 
-The limits of HTTP/3 in :data:`SHARED_LIMITS` apply to HTTP/1.1 as well. The limit of a connection without
+A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN.
+
+The limits of HTTP/3 in :data:`SHARED_LIMITS` apply over TCP as well. The limit of a connection without
 requests is ``timeout_keep_alive``.
 """
 
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
-from uringcore._uringcore import AsgiService, Http1Connection, Http1Limits, Http1Service
+from uringcore._uringcore import AsgiService, Http1Connection, TcpLimits, TcpService
 from uringcore.server._certificate_subject import subject
 from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
@@ -32,7 +34,7 @@ CONNECT = "uringcore.server._http1:connect"
 
 TICK_SECONDS = 1.0
 
-NOT_SHARED = frozenset({"max_early_resets", "early_reset_rate", "keep_alive"})
+NOT_SHARED = frozenset({"keep_alive"})
 
 CLIENT_LIMITS = frozenset(
     {
@@ -48,13 +50,13 @@ CLIENT_LIMITS = frozenset(
 connections."""
 
 SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | CLIENT_LIMITS
-"""Names of the limits of HTTP/3 that apply to HTTP/1.1 as well."""
+"""Names of the limits of HTTP/3 that apply over TCP as well. Those of resets concern HTTP/2 only."""
 
 
 def connect(*, config: Any, **_: Any) -> Http1Connection:
     """Makes the protocol of a new connection of the server with this ``Config``."""
     http1: NativeHTTP1 = config.http1
-    return http1.service.connect()
+    return Http1Connection(http1.service)
 
 
 class _Log(Protocol):
@@ -64,16 +66,16 @@ class _Log(Protocol):
 
 
 class NativeHTTP1:
-    """The HTTP/1.1 side of one server."""
+    """HTTP over TCP in one server."""
 
     def __init__(self, config: Any, asgi: AsgiService, state: ServerState, log: _Log) -> None:
         names = SHARED_LIMITS - CLIENT_LIMITS
         limits = {name: getattr(config.http3_limits, name) for name in names}
         observer = config.observer
         self.asgi: AsgiService = asgi
-        self.service: Http1Service = Http1Service(
+        self.service: TcpService = TcpService(
             asgi,
-            Http1Limits(
+            TcpLimits(
                 **limits,
                 keep_alive=float(config.timeout_keep_alive),
                 websockets=websocket_limits(config) is not None,
@@ -103,7 +105,7 @@ class NativeHTTP1:
         try:
             self.service.tick()
         except Exception as error:  # noqa: BLE001 - the timer goes on after any exception
-            self._log.report("fault", "Exception in the timer of HTTP/1.1 connections", error)
+            self._log.report("fault", "Exception in the timer of TCP connections", error)
 
 
 def extension_of(config: Any) -> Callable[[Any], dict[str, Any]]:

@@ -67,7 +67,9 @@ def check_options(config: Config) -> None:
         check_uds(config.uds)
     # uvicorn has the option `http2` from 0.53 on.
     if getattr(config, "http2", False) and config.http != "zttp":
-        raise StartupError("--http2 needs --http zttp (pip install zttp)")
+        raise StartupError(
+            "--http2 needs --http zttp (pip install zttp); --http native has HTTP/2 without it"
+        )
     check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))
     if config.ws != "none":
         check_protocol("--ws", config.ws, WS_PROTOCOLS.get(str(config.ws)))

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::dynamic_table::{DynamicTable, joined};
-use super::{FIELD_OVERHEAD, Field, keep_rest, prefixed_integer, static_table, string_literal};
+use uringcore_wire::field_compression::dynamic_table::{DynamicTable, joined};
+use uringcore_wire::field_compression::{FIELD_OVERHEAD, Field, prefixed_integer, string_literal};
+
+use super::{keep_rest, static_table};
 use crate::error::{Code, ConnectionError, RemoteError};
 
 /// The limits of a decoder. This side announces the first three in SETTINGS.

@@ -10,9 +10,12 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::dynamic_table::{DynamicTable, joined};
+use uringcore_wire::field_compression::dynamic_table::{DynamicTable, joined};
+use uringcore_wire::field_compression::secret_fields::is_secret;
+use uringcore_wire::field_compression::{FIELD_OVERHEAD, prefixed_integer, string_literal};
+
+use super::keep_rest;
 use super::static_table::{self, Match};
-use super::{FIELD_OVERHEAD, keep_rest, prefixed_integer, string_literal};
 use crate::error::{Code, ConnectionError};
 
 /// This side's limits for the encoder. The peer's limits arrive in its SETTINGS.
@@ -414,16 +417,6 @@ impl Index {
         if let Some(slot) = self.seen.get_mut(hash as usize % INDEX_SLOTS) {
             *slot = 0;
         }
-    }
-}
-
-/// True for fields that must not be in a table with which an attacker can test guesses (RFC 9204 section 7.1.3). Long
-/// cookies cannot be guessed byte by byte, so only short ones are excluded.
-fn is_secret(name: &[u8], value: &[u8]) -> bool {
-    match name {
-        b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
-        b"cookie" => value.len() < 20,
-        _ => false,
     }
 }
 

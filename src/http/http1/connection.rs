@@ -10,22 +10,24 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 
 use super::body::{Body, DISCARDED_BYTES_MAX, Pieces};
-use super::deadlines::{ContentWait, Stall};
+use super::deadlines::ContentWait;
 use super::encode;
 use super::event::Event;
 use super::head::Section;
 use super::limits::Limits;
-use super::output::Output;
 use super::responses::Sending;
 use super::scan::{Bounds, Excess, Scan};
 use super::upgrade::Key;
+use crate::http2::frame::PREFACE;
 use crate::message::{Refusal, TooSlow};
+use crate::slow_reader::{Patience, Stall};
+use crate::tcp_output::{Closing, LINGER_BYTES_MAX, LINGER_TIME, Output, Source};
 
 /// HTTP/1.1 on a server's connection.
 ///
 /// The host calls [`receive`](Self::receive) with received bytes, and [`tick`](Self::tick) about once a second. After
 /// either call, it calls [`poll_event`](Self::poll_event) until that returns `None`. Commands are possible at any time.
-/// After all of these, the host writes the [`output`](Self::output), calls [`written`](Self::written), closes the
+/// After all of these, the host writes the [`output`](Source::output), calls [`written`](Source::written), closes the
 /// connection if [`take_closing`](Self::take_closing) says so, and receives while [`wants_input`](Self::wants_input) is
 /// true.
 ///
@@ -111,17 +113,15 @@ pub(super) struct Exchange {
     pub refusal: Option<u16>,
 }
 
-/// The way in which the host ends the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
-    /// The host closes the connection when the output is sent.
-    Gracefully,
-    /// The host closes the sending direction when the output is sent, and continues to receive. A close of both
-    /// directions while the client is sending would reset the connection, and the client might lose the response (RFC
-    /// 9112 section 9.6).
-    Sending,
-    /// The host closes the connection at once, and drops unsent output.
-    AtOnce,
+impl Source for Connection {
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn written(&mut self) {
+        self.written += self.output.len() as u64;
+        self.output.clear();
+    }
 }
 
 impl Connection {
@@ -155,17 +155,6 @@ impl Connection {
 
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
-    }
-
-    /// The bytes that the host has to write.
-    pub fn output(&self) -> &Output {
-        &self.output
-    }
-
-    /// Drops the output, which the host has written.
-    pub fn written(&mut self) {
-        self.written += self.output.len() as u64;
-        self.output.clear();
     }
 
     /// Returns the way to end the connection after the output. Returns it only once.
@@ -287,6 +276,9 @@ impl Connection {
             return false;
         };
         self.head_since.get_or_insert(now);
+        if self.may_be_http2() {
+            return false;
+        }
         if first == b'\r' && self.input.len() == 1 && self.blank_lines < BLANK_LINES_MAX {
             return false;
         }
@@ -316,6 +308,23 @@ impl Connection {
                 true
             }
         }
+    }
+
+    /// True if the client begins, or may begin, with HTTP/2 (RFC 9113 section 3.4).
+    fn may_be_http2(&self) -> bool {
+        let length = self.input.len().min(PREFACE.len());
+        self.limits.http2 && self.serial == 0 && self.input[..length] == PREFACE[..length]
+    }
+
+    /// Returns all input of a client that begins with HTTP/2. This connection has ended then.
+    pub fn take_http2(&mut self) -> Option<BytesMut> {
+        let is_http2 = matches!(self.reading, Reading::Head)
+            && self.input.len() >= PREFACE.len()
+            && self.may_be_http2();
+        is_http2.then(|| {
+            self.reading = Reading::Over;
+            std::mem::take(&mut self.input)
+        })
     }
 
     /// Begins the request whose header section is the first `size` bytes of the input.
@@ -585,11 +594,15 @@ impl Connection {
             return;
         }
         let taken = self.written.saturating_sub(unsent as u64);
-        let limits = &self.limits;
+        let patience = Patience {
+            timeout: self.limits.send_timeout,
+            rate: self.limits.send_rate,
+            grace: self.limits.send_rate_grace,
+        };
         let stall = self
             .stall
-            .get_or_insert_with(|| Stall::new(taken, limits, now));
-        if let Some(why) = stall.check(taken, limits, now) {
+            .get_or_insert_with(|| Stall::new(taken, patience, now));
+        if let Some(why) = stall.check(taken, patience, now) {
             self.too_slow(why);
         }
     }
@@ -617,10 +630,6 @@ impl Connection {
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
 /// The size in bytes from which on a buffer is not kept for a short rest of its bytes.
 const LARGE_BUFFER: usize = 16 * 1024;
-/// The maximum input in bytes that is dropped after the last response. Above it the connection is closed.
-pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// The time for which input is dropped after the last response was sent.
-const LINGER_TIME: Duration = Duration::from_secs(5);
 /// The maximum number of empty lines before a request line.
 const BLANK_LINES_MAX: u8 = 2;
 /// The time without a request after which unused memory is freed.

@@ -33,6 +33,8 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// True if requests may open a WebSocket. If false, the field `upgrade` is ignored (RFC 9110 section 7.8).
     pub websockets: bool,
+    /// True if a client may begin with HTTP/2 (RFC 9113 section 3.3).
+    pub http2: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +52,7 @@ impl Default for Limits {
             send_rate_grace: Duration::from_secs(60),
             keep_alive: Duration::from_secs(5),
             websockets: true,
+            http2: false,
         }
     }
 }

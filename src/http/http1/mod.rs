@@ -6,8 +6,8 @@
 //! - `head`: a request's header section; `target`: its target and host; `framing`: the length of its content.
 //! - `upgrade`: the handshake of WebSocket (RFC 6455 section 4.2).
 //! - `body`: reads a request's content; `chunked`: decodes chunks.
-//! - `encode`: encodes header sections and chunks of responses; `output`: the encoded bytes.
-//! - `deadlines`: finds slow requests, and responses that their client does not read.
+//! - `encode`: encodes header sections and chunks of responses.
+//! - `deadlines`: finds slow requests.
 //! - `limits`: [`Limits`], the limits of one connection.
 //! - `event`: events for the host.
 //!
@@ -28,13 +28,11 @@ mod event;
 mod framing;
 mod head;
 mod limits;
-mod output;
 mod responses;
 mod scan;
 mod target;
 mod upgrade;
 
-pub use connection::{Closing, Connection, LINGER_BYTES_MAX};
+pub use connection::Connection;
 pub use event::Event;
 pub use limits::Limits;
-pub use output::{Output, Piece};

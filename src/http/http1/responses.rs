@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::connection::{Closing, Connection, Exchange, Reading};
+use super::connection::{Connection, Exchange, Reading};
 use super::encode::{self, Added, Fields};
 use crate::message::SendError;
+use crate::tcp_output::Closing;
 
 /// The part of a response that the host has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

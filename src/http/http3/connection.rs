@@ -22,13 +22,13 @@ use uringcore_quic as quic;
 
 use super::event::Event;
 use super::event_queue::EventQueue;
-use super::exchanges::Exchanges;
 use super::header_deadlines::HeaderDeadlines;
-use super::idle_timer::IdleTimer;
-use super::limits::Limits;
-use super::rapid_reset_limit::RapidResetLimit;
-use super::stalled_responses::StalledResponses;
 use super::webtransport_sessions::WebTransportSessions;
+use crate::concurrent_requests::Limits;
+use crate::concurrent_requests::exchanges::Exchanges;
+use crate::concurrent_requests::idle_timer::IdleTimer;
+use crate::concurrent_requests::rapid_reset_limit::RapidResetLimit;
+use crate::concurrent_requests::stalled_responses::StalledResponses;
 use crate::h3_driver::H3Driver;
 use crate::message::Refusal;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use uringcore_http::http1::{Closing, Connection, Event, Limits, Piece};
+use uringcore_http::http1::{Connection, Event, Limits};
 use uringcore_http::message::{SendError, TooSlow};
+use uringcore_http::tcp_output::{Closing, Piece, Source};
 
 const SECOND: Duration = Duration::from_secs(1);
 

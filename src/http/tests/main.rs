@@ -1,7 +1,8 @@
-//! The tests of HTTP over QUIC, of HTTP/1.1 and of WebSocket, in one program, so that the crates are linked once and
+//! The tests of HTTP over QUIC, of HTTP/1.1, HTTP/2 and of WebSocket, in one program, so that the crates are linked once and
 //! not for each file.
 
 mod http1;
+mod http2;
 mod http3;
 mod webtransport;
 mod ws;

@@ -13,30 +13,30 @@ use std::time::Instant;
 use bytes::BytesMut;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http1::{Connection, Event};
 use uringcore_http::message::{Head, Refusal, TooSlow};
-use uringcore_http::ws::{self, Socket};
 use uringcore_limits::connection_limits::Admitted;
 use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use super::lower_transport::LowerTransport;
-use super::service::Http1Service;
 use crate::asgi::open_files::FileClient;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
 use crate::asgi::service::{AsgiService, ReportedFault};
 use crate::capi::error::is_exit;
 use crate::capi::gil_cell::GilCell;
+use crate::http2::Http2Connection;
+use crate::tcp::ends::Ends;
+use crate::tcp::lower_transport::LowerTransport;
+use crate::tcp::service::{TcpConnection, TcpService, negotiated_protocol};
 use crate::transport::native_protocol::NativeProtocol;
 
 /// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.
 #[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]
 pub struct Http1Connection {
-    service: Py<Http1Service>,
+    service: Py<TcpService>,
     /// Permits for files that stay open while their responses wait for the client.
     pub files: Arc<Semaphore>,
     /// Permits for large messages of a WebSocket.
@@ -55,7 +55,7 @@ struct Http1State {
     lower: Option<LowerTransport>,
     /// The current request, or the last one while its application runs.
     request: Option<(u64, Py<Request>)>,
-    facts: Option<ConnectionFacts>,
+    ends: Option<Ends>,
     /// True if the transport has paused writing.
     is_writing_paused: bool,
     /// True if the connection has paused reading from the transport.
@@ -65,16 +65,13 @@ struct Http1State {
     will_proceed: bool,
 }
 
-/// The addresses and TLS of the connection, as applications get them.
-struct ConnectionFacts {
-    client: Py<PyAny>,
-    server: Py<PyAny>,
-    /// The extension `tls`. `None` until the first request, and without TLS.
-    tls: Option<Py<PyAny>>,
-}
-
 #[pymethods]
 impl Http1Connection {
+    #[new]
+    fn new(service: &Bound<'_, TcpService>) -> PyClassInitializer<Self> {
+        Self::create(service)
+    }
+
     #[getter]
     fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let lower = self.lower(py)?;
@@ -83,25 +80,25 @@ impl Http1Connection {
 
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let (client, server) = addresses(transport)?;
+        let ends = Ends::of(transport)?;
         // Only the loop of this extension admits a connection before it makes a transport.
         let is_admitted = this.state.with(py, |state| state.admitted.is_some());
-        if !is_admitted && !Self::admit(slf, ip_of(client.bind(py))) {
+        if !is_admitted && !Self::admit(slf, ends.ip(py)) {
             return transport.call_method0(intern!(py, "abort")).map(drop);
         }
+        if negotiated_protocol(transport)?.as_deref() == Some("h2") {
+            return Self::become_http2(slf, transport, BytesMut::new());
+        }
         let lower = LowerTransport::new(transport, Self::receive);
-        let id = this.service.get().enter(py, slf)?;
+        let kept = Box::new(slf.clone().unbind());
+        let id = this.service.get().enter(slf.as_any(), kept)?;
         this.state.with(py, |state| {
             if let Some(admitted) = &mut state.admitted {
                 admitted.established();
             }
             state.id = id;
             state.lower = Some(lower);
-            state.facts = Some(ConnectionFacts {
-                client,
-                server,
-                tls: None,
-            });
+            state.ends = Some(ends);
         });
         Ok(())
     }
@@ -124,11 +121,11 @@ impl Http1Connection {
             (state.id, (state.lower.take(), state.admitted.take()))
         });
         drop(old);
-        let left = this.service.get().leave(py, id, slf);
+        let left = this.service.get().leave(id, slf.as_any());
         let delivered = Self::deliver(slf);
         let old = this
             .state
-            .with(py, |state| (state.request.take(), state.facts.take()));
+            .with(py, |state| (state.request.take(), state.ends.take()));
         drop(old);
         left.and(delivered)
     }
@@ -173,8 +170,8 @@ impl Http1Connection {
                 if let Some(lower) = &state.lower {
                     lower.traverse(&visit)?;
                 }
-                if let Some(facts) = &state.facts {
-                    visit.call(&facts.tls)?;
+                if let Some(ends) = &state.ends {
+                    ends.traverse(&visit)?;
                 }
                 visit.call(state.request.as_ref().map(|(_, request)| request))
             })
@@ -191,16 +188,15 @@ impl Http1Connection {
 
 /// The functions that the other files call.
 impl Http1Connection {
-    pub fn create(service: &Bound<'_, Http1Service>) -> PyResult<Py<Self>> {
-        let py = service.py();
+    fn create(service: &Bound<'_, TcpService>) -> PyClassInitializer<Self> {
         let limits = service.get().limits.get();
         let state = Http1State {
-            http: Connection::new(limits.limits.clone(), Instant::now()),
+            http: Connection::new(limits.http1.clone(), Instant::now()),
             id: 0,
             admitted: None,
             lower: None,
             request: None,
-            facts: None,
+            ends: None,
             is_writing_paused: false,
             is_paused: false,
             is_delivering: false,
@@ -219,7 +215,7 @@ impl Http1Connection {
                 .cast::<Self>()
                 .is_ok_and(|connection| Self::admit(connection, address))
         });
-        Py::new(py, PyClassInitializer::from(base).add_subclass(connection))
+        PyClassInitializer::from(base).add_subclass(connection)
     }
 
     pub fn with_http<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> R {
@@ -239,27 +235,6 @@ impl Http1Connection {
                 let admitted = state.admitted.as_ref();
                 admitted.is_some_and(|admitted| admitted.holding.is_short())
             })
-    }
-
-    /// The number of bytes that the connection holds; 0 if its client does not belong to this account.
-    pub fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
-        self.state.with(py, |state| {
-            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
-            let holding = holding.filter(|holding| holding.is_of(account));
-            holding.map_or(0, Holding::data)
-        })
-    }
-
-    /// Ends the connection at once, because the server has no memory for its client.
-    pub fn shed(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        // The memory is freed at the end of the turn, but the budget must not count it any more.
-        let admitted = this.state.with(py, |state| {
-            state.http.shed();
-            state.admitted.take()
-        });
-        drop(admitted);
-        Self::deliver(slf)
     }
 
     pub fn request(&self, py: Python<'_>) -> Option<Py<Request>> {
@@ -299,7 +274,7 @@ impl Http1Connection {
     }
 
     /// Enforces the time-outs. The service calls this about once a second.
-    pub fn tick(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
+    fn tick(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(lower) = this.lower(py) else {
             return Ok(());
@@ -344,9 +319,33 @@ impl Http1Connection {
     fn receive(object: &Bound<'_, PyAny>, data: BytesMut) -> PyResult<()> {
         let slf = object.cast::<Self>()?;
         let now = Instant::now();
-        slf.get()
-            .with_http(slf.py(), |http| http.receive(data, now));
-        Self::deliver(slf)
+        let input = slf.get().with_http(slf.py(), |http| {
+            http.receive(data, now);
+            http.take_http2()
+        });
+        match (input, slf.get().lower(slf.py())) {
+            (Some(input), Some(lower)) => {
+                let transport = lower.object(slf.py()).clone();
+                Self::become_http2(slf, &transport, input)
+            }
+            _ => Self::deliver(slf),
+        }
+    }
+
+    /// Passes the transport on to a connection of HTTP/2, which reads `input` first.
+    fn become_http2(
+        slf: &Bound<'_, Self>,
+        transport: &Bound<'_, PyAny>,
+        input: BytesMut,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (id, admitted, lower) = this.state.with(py, |state| {
+            (state.id, state.admitted.take(), state.lower.take())
+        });
+        if lower.is_some() {
+            this.service.get().leave(id, slf.as_any())?;
+        }
+        Http2Connection::begin(this.service.bind(py), transport, admitted, input)
     }
 
     /// Passes events to the application, and writes the output.
@@ -467,7 +466,8 @@ impl Http1Connection {
         );
         let request = match &service.websockets {
             Some(limits) if head.is_websocket && refusal.is_none() => {
-                request.with_socket(this.socket(&limits.get().0, &head))
+                let (tcp, messages) = (this.service.get(), this.messages.clone());
+                request.with_socket(tcp.socket(&limits.get().0, &head, false, messages))
             }
             _ => request,
         };
@@ -495,20 +495,6 @@ impl Http1Connection {
             .or_else(|error| Request::not_started(&request, error))
     }
 
-    fn socket(&self, limits: &ws::Limits, head: &Head) -> Socket {
-        let socket = Socket::new(limits, false, self.messages.clone());
-        let fields = head.fields.iter();
-        let offers = fields.filter(|(name, _)| &**name == b"sec-websocket-extensions");
-        let agreed = match self.service.get().limits.get().compresses {
-            true => ws::Agreed::to_offers(offers.map(|(_, value)| &**value)),
-            false => None,
-        };
-        match agreed {
-            Some(agreed) => socket.with_compression(agreed),
-            None => socket,
-        }
-    }
-
     fn refuse(
         request: &Bound<'_, Request>,
         service: &AsgiService,
@@ -528,73 +514,55 @@ impl Http1Connection {
 
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
     fn connection_info<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
-        let known = self.state.with(py, |state| {
-            let facts = state.facts.as_ref()?;
-            let tls = facts.tls.as_ref().map(|tls| tls.clone_ref(py));
-            Some((facts.client.clone_ref(py), facts.server.clone_ref(py), tls))
-        });
-        let Some((client, server, known_tls)) = known else {
+        let ends = || {
+            self.state.with(py, |state| {
+                state.ends.as_ref().map(|ends| ends.clone_ref(py))
+            })
+        };
+        let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
             return Ok(None);
         };
-        let tls = match known_tls {
-            Some(tls) => Some(tls.into_bound(py)),
-            None => self.make_tls_extension(py)?,
-        };
-        Ok(Some(ConnectionInfo {
-            client: client.into_bound(py),
-            server: server.into_bound(py),
-            tls,
-            datagram_max: None,
-        }))
-    }
-
-    /// Makes the extension `tls` of this connection's scopes; `None` without TLS, or if the connection is lost.
-    fn make_tls_extension<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (Some(make), Some(lower)) = (&self.service.get().tls, self.lower(py)) else {
-            return Ok(None);
-        };
-        let made = make.bind(py).call1((lower.object(py),))?;
-        let kept = made.clone().unbind();
-        let old = self
-            .state
-            .with(py, |state| state.facts.as_mut()?.tls.replace(kept));
-        drop(old);
-        Ok(Some(made))
-    }
-}
-
-/// Returns the addresses of the client and the server in the form of ASGI. As in uvicorn, a Unix socket has no client,
-/// and its path as the server.
-fn addresses(transport: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
-    let py = transport.py();
-    let get = |name| transport.call_method1(intern!(py, "get_extra_info"), (name,));
-    let client = match inet(&get(intern!(py, "peername"))?)? {
-        Some(address) => address.into_any().unbind(),
-        None => py.None(),
-    };
-    let name = get(intern!(py, "sockname"))?;
-    let server = match (inet(&name)?, name.cast::<PyString>()) {
-        (Some(address), _) => address.into_any().unbind(),
-        (None, Ok(path)) => (path, py.None()).into_pyobject(py)?.into_any().unbind(),
-        (None, Err(_)) => py.None(),
-    };
-    Ok((client, server))
-}
-
-/// Returns the host and the port of an IPv4 or IPv6 address.
-fn inet<'py>(name: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    match name.cast::<PyTuple>() {
-        Ok(name) if name.len() >= 2 => {
-            let pair = (name.get_item(0)?, name.get_item(1)?);
-            Ok(Some(pair.into_pyobject(name.py())?))
+        match known.make_tls(py, self.service.get(), &lower)? {
+            None => Ok(Some(known.info(py))),
+            Some(tls) => {
+                let old = self
+                    .state
+                    .with(py, |state| state.ends.as_mut()?.keep_tls(tls));
+                drop(old);
+                Ok(ends().map(|ends| ends.info(py)))
+            }
         }
-        _ => Ok(None),
     }
 }
 
-fn ip_of(address: &Bound<'_, PyAny>) -> Option<IpAddr> {
-    let host = address.cast::<PyTuple>().ok()?.get_item(0).ok()?;
-    let host = host.cast::<PyString>().ok()?.to_str().ok()?.to_owned();
-    // The zone of a link-local address is left out.
-    host.split('%').next()?.parse().ok()
+impl TcpConnection for Py<Http1Connection> {
+    fn tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
+        Http1Connection::tick(self.bind(py), now)
+    }
+
+    fn shed(&self, py: Python<'_>) -> PyResult<()> {
+        // The memory is freed at the end of the turn, but the budget must not count it any more.
+        let admitted = self.get().state.with(py, |state| {
+            state.http.shed();
+            state.admitted.take()
+        });
+        drop(admitted);
+        Http1Connection::deliver(self.bind(py))
+    }
+
+    fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        self.get().state.with(py, |state| {
+            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
+            let holding = holding.filter(|holding| holding.is_of(account));
+            holding.map_or(0, Holding::data)
+        })
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn TcpConnection> {
+        Box::new(Py::clone_ref(self, py))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self)
+    }
 }

@@ -303,7 +303,7 @@ CODED = POST_LINE + b"Transfer-Encoding: "
         (GET + b"X: " + b"a" * 70_000 + b"\r\n\r\n", 431),
         (GET + b"X: a\r\n" * 300 + b"\r\n", 431),
         (b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 501),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"PRI / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     ],
     ids=lambda value: None if isinstance(value, int) else repr(value[:60]),
 )

@@ -9,7 +9,7 @@ use uringcore_wire::varint;
 
 use super::Connection;
 use super::responses::refusal;
-use crate::http3::datagram::{DATAGRAM, Datagrams, read};
+use crate::concurrent_requests::datagram::{DATAGRAM, Datagrams, read};
 use crate::http3::event::Event;
 use crate::message::SendError;
 

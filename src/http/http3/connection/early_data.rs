@@ -14,7 +14,7 @@ use std::time::Instant;
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::limits::Unsafe;
+use crate::concurrent_requests::Unsafe;
 use crate::message::{Head, Refusal};
 
 impl Connection {

@@ -4,7 +4,6 @@ use uringcore_h3::{Field, Priority, Signal};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::response_priority::apply;
 
 impl Connection {
     /// Sets the priority of a request's response from the request's fields.
@@ -42,5 +41,13 @@ impl Connection {
             let priority = exchange.priority.set_client(wished);
             apply(quic, stream_id, priority);
         }
+    }
+}
+
+/// Sets the priority of a stream in QUIC.
+pub(super) fn apply(quic: &mut quic::Connection, stream_id: u64, priority: Priority) {
+    if let Some(priority) = quic::Priority::new(priority.urgency, priority.incremental) {
+        // An error means that the stream has ended.
+        let _ = quic.set_priority(stream_id, priority);
     }
 }

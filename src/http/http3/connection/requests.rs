@@ -7,10 +7,10 @@ use uringcore_h3::{Code, Field, frame};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::datagram::Datagrams;
+use crate::concurrent_requests::datagram::Datagrams;
+use crate::concurrent_requests::exchange::Exchange;
+use crate::concurrent_requests::exchanges::Room;
 use crate::http3::event::Event;
-use crate::http3::exchange::Exchange;
-use crate::http3::exchanges::Room;
 use crate::message::{Head, Refusal};
 
 impl Connection {

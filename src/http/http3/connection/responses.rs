@@ -7,7 +7,8 @@ use uringcore_h3::{self as h3, Code, LocalError};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::stalled_responses::Writing;
+use super::priorities::apply;
+use crate::concurrent_requests::stalled_responses::Writing;
 use crate::message::SendError;
 
 impl From<LocalError> for SendError {
@@ -127,8 +128,9 @@ impl Connection {
         };
         sent.map_err(|error| refusal(h3, stream_id, error))?;
         if let Some(fields) = head {
-            let priority = &mut open.exchange.priority;
-            priority.set_application(quic, stream_id, fields);
+            if let Some(priority) = open.exchange.priority.set_application(fields) {
+                apply(quic, stream_id, priority);
+            }
             // The response has begun, so the time-out for the request's content no longer applies.
             open.exchange.has_begun = true;
         }

@@ -6,8 +6,8 @@ use uringcore_h3::{self as h3, Role};
 use uringcore_quic as quic;
 
 use super::Connection;
+use crate::concurrent_requests::Limits;
 use crate::http3::event::Event;
-use crate::http3::limits::Limits;
 use crate::http3::webtransport_sessions::WebTransportSessions;
 use crate::message::{Head, Refusal};
 use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};

@@ -3,10 +3,10 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use uringcore_engine::WriteOutcome;
-use uringcore_http::http1::{Closing, Connection};
+use uringcore_http::tcp_output::{Closing, Source};
 
 use super::{Http1Connection, Http1State};
-use crate::http1::lower_transport::{self, LowerTransport, take_output};
+use crate::tcp::lower_transport::{self, LowerTransport, take_output};
 use crate::transport::stream::StreamTransport;
 
 impl Http1Connection {
@@ -35,7 +35,7 @@ impl Http1Connection {
     /// Writes the output to a transport that may run Python code.
     fn flush_to_other(&self, py: Python<'_>) -> PyResult<NextSteps> {
         let Some(lower) = self.lower(py) else {
-            self.with_http(py, Connection::written);
+            self.with_http(py, |http| http.written());
             return Ok(NextSteps::default());
         };
         let pieces = self.with_http(py, take_output);
@@ -54,11 +54,8 @@ impl Http1Connection {
         if let Some(reads) = steps.reads {
             lower.set_reading(py, reads)?;
         }
-        match steps.closing {
-            None => {}
-            Some(Closing::AtOnce) => lower.abort(py)?,
-            Some(Closing::Sending) if lower.close_sending(py)? => {}
-            Some(Closing::Gracefully | Closing::Sending) => lower.close(py)?,
+        if let Some(closing) = steps.closing {
+            lower.end(py, closing)?;
         }
         if steps.proceeds {
             // The next request does not begin inside this call, because the application that has answered is still

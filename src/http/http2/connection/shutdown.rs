@@ -1,0 +1,185 @@
+//! The end of a connection: GOAWAY in two steps, faults of the client, and the loss of the connection.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::{Connection, Phase};
+use crate::http2::error::{Code, Fault};
+use crate::http2::frame::{self, FrameHeader, STREAM_ID_MAX};
+use crate::tcp_output::{Closing, LINGER_BYTES_MAX};
+
+/// The steps of a graceful end (RFC 9113 section 6.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GoingAway {
+    No,
+    /// The client should send no more requests. Those that it has sent already are still served.
+    Announced {
+        since: Instant,
+    },
+    /// Requests after this stream are not served.
+    Last(u32),
+}
+
+impl Connection {
+    /// Begins to end the connection: sends GOAWAY, and a PING whose answer shows that the client has got it.
+    pub fn stop(&mut self, now: Instant) {
+        if self.going_away != GoingAway::No || self.is_over() {
+            return;
+        }
+        if matches!(self.phase, Phase::Preface | Phase::FirstSettings) {
+            return self.close(Closing::Gracefully);
+        }
+        self.going_away = GoingAway::Announced { since: now };
+        self.put(|out| {
+            frame::put_goaway(out, STREAM_ID_MAX, Code::NoError, "");
+            frame::put_ping(out, false, GOING_AWAY_PING);
+        });
+    }
+
+    pub(super) fn ping_acknowledged(&mut self, data: &[u8; 8]) {
+        if data == GOING_AWAY_PING {
+            self.go_away();
+        }
+    }
+
+    /// Sends the last GOAWAY, if the client has not answered the PING in time.
+    pub(super) fn go_away_late(&mut self, now: Instant) {
+        if let GoingAway::Announced { since } = self.going_away
+            && now.saturating_duration_since(since) >= ROUND_TRIP_TIME
+        {
+            self.go_away();
+        }
+    }
+
+    /// Sends the last GOAWAY, after which no further request is served.
+    pub(super) fn go_away(&mut self) {
+        if matches!(self.going_away, GoingAway::Announced { .. }) {
+            let last = self.last_stream;
+            self.going_away = GoingAway::Last(last);
+            self.put(|out| frame::put_goaway(out, last, Code::NoError, ""));
+            if self.streams.is_empty() {
+                // The last response was sent long ago, so no input of the client can make it lose one.
+                self.close(Closing::Gracefully);
+            }
+        }
+    }
+
+    /// Ends an idle connection.
+    pub(super) fn end_idle(&mut self, now: Instant) {
+        self.stop(now);
+        self.go_away();
+    }
+
+    /// True if a new request comes after the last one that is served.
+    pub(super) fn is_refusing(&self, stream_id: u32) -> bool {
+        matches!(self.going_away, GoingAway::Last(last) if stream_id > last)
+    }
+
+    /// True if frames on a stream without state are ignored.
+    pub(super) fn is_ignored(&self, stream_id: u32) -> bool {
+        self.is_refusing(stream_id) || self.reset_streams.has(stream_id)
+    }
+
+    /// Closes the connection after the last GOAWAY, when all responses were sent.
+    pub(super) fn close_if_drained(&mut self) {
+        if matches!(self.going_away, GoingAway::Last(_))
+            && self.streams.is_empty()
+            && !self.is_over()
+        {
+            self.close(Closing::Sending);
+        }
+    }
+
+    /// The client's GOAWAY (RFC 9113 section 6.8). Its open requests are still answered.
+    pub(super) fn goaway_received(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        if header.stream_id != 0 {
+            return Err(Fault::protocol("a GOAWAY on a stream"));
+        }
+        if payload.len() < 8 {
+            return Err(Fault::frame_size("a GOAWAY has 8 bytes at least"));
+        }
+        self.useless_frames.take(1)
+    }
+
+    /// Handles an error of the client.
+    pub(super) fn handle_fault(&mut self, fault: Fault, now: Instant) {
+        match fault {
+            Fault::Stream(stream_id, code) => {
+                // A client must not start applications without end by faults of their streams (CVE-2025-8671,
+                // "MadeYouReset").
+                let is_early = self.exchanges.is_unanswered(u64::from(stream_id));
+                self.reset(stream_id, code);
+                self.abort(stream_id);
+                self.start_idle_timer(now);
+                let counted = match is_early {
+                    true => self.count_abandoned(now),
+                    false => self.useless_frames.take(1),
+                };
+                if let Err(fault) = counted {
+                    self.handle_fault(fault, now);
+                }
+            }
+            Fault::Connection(code, reason) => {
+                self.is_closed_for_abuse = code == Code::EnhanceYourCalm;
+                let last = self.last_stream;
+                self.put(|out| frame::put_goaway(out, last, code, reason));
+                self.close(Closing::Sending);
+                self.abort_all();
+            }
+        }
+    }
+
+    /// Ends the connection, because the client has closed its sending direction or the connection is lost. As over
+    /// HTTP/1.1, a client that has closed only its sending direction counts as gone.
+    pub fn end(&mut self) {
+        self.close(Closing::Gracefully);
+        self.abort_all();
+    }
+
+    /// Ends the connection and drops unsent output, because the server has no memory for its client.
+    pub fn shed(&mut self) {
+        self.close(Closing::AtOnce);
+        self.abort_all();
+    }
+
+    fn abort_all(&mut self) {
+        let mut streams = Vec::from_iter(self.streams.keys().copied());
+        streams.sort_unstable();
+        for stream_id in streams {
+            self.remove(stream_id);
+            self.abort(stream_id);
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over | Phase::Linger { .. })
+    }
+
+    /// Ends the connection in the given way. `AtOnce` is never replaced by another way.
+    pub(super) fn close(&mut self, closing: Closing) {
+        self.input = BytesMut::new();
+        self.block = None;
+        self.incomplete_since = None;
+        self.phase = match closing {
+            Closing::Sending => Phase::Linger {
+                left: LINGER_BYTES_MAX,
+                since: None,
+            },
+            Closing::Gracefully | Closing::AtOnce => Phase::Over,
+        };
+        self.closing = match self.closing {
+            Some(Closing::AtOnce) => self.closing,
+            _ => Some(closing),
+        };
+    }
+}
+
+/// The data of the PING between the two GOAWAY frames.
+const GOING_AWAY_PING: &[u8; 8] = b"goawayed";
+/// The time after which the last GOAWAY is sent if the client does not answer the PING.
+const ROUND_TRIP_TIME: Duration = Duration::from_millis(500);

@@ -1,0 +1,651 @@
+//! `Http2Connection`: the protocol of a TCP or TLS transport, between the bytes of the transport and the applications.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_engine::WriteOutcome;
+use uringcore_http::http2::{Code, Connection, Event};
+use uringcore_http::message::{Head, Refusal, TooSlow};
+use uringcore_http::tcp_output::Source;
+use uringcore_limits::connection_limits::Admitted;
+use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
+use uringcore_limits::semaphore::Semaphore;
+
+use super::exchange::Exchange;
+use crate::asgi::open_files::FileClient;
+use crate::asgi::request::Request;
+use crate::asgi::scope::{self, ConnectionInfo};
+use crate::asgi::service::{AsgiService, ReportedFault};
+use crate::capi::error::is_exit;
+use crate::capi::gil_cell::GilCell;
+use crate::tcp::ends::Ends;
+use crate::tcp::lower_transport::{self, LowerTransport, take_output};
+use crate::tcp::service::{TcpConnection, TcpService};
+use crate::transport::native_protocol::NativeProtocol;
+use crate::transport::stream::StreamTransport;
+
+/// HTTP/2 on a server's connection. The transport of the connection has this object as its protocol.
+#[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]
+pub struct Http2Connection {
+    service: Py<TcpService>,
+    /// Permits for files that stay open while their responses wait for the client.
+    pub files: Arc<Semaphore>,
+    /// Permits for large messages of WebSockets.
+    messages: Arc<Semaphore>,
+    /// The memory of data that waits for applications.
+    queued: Arc<Queued>,
+    client_ip: Option<IpAddr>,
+    state: GilCell<Http2State>,
+}
+
+struct Http2State {
+    http: Connection,
+    id: u64,
+    /// Present while the connection counts for the limits of the server.
+    admitted: Option<Admitted>,
+    lower: Option<LowerTransport>,
+    requests: FxHashMap<u64, Py<Request>>,
+    ends: Option<Ends>,
+    is_writing_paused: bool,
+    is_delivering: bool,
+    /// True if a call of `_proceed` is scheduled.
+    will_proceed: bool,
+}
+
+#[pymethods]
+impl Http2Connection {
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let lower = self.lower(py)?;
+        Some(lower.object(py).clone().unbind())
+    }
+
+    fn data_received(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
+        Self::receive(slf.as_any(), data.into())
+    }
+
+    fn eof_received(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().with_http(slf.py(), Connection::end);
+        Self::deliver(slf)
+    }
+
+    #[pyo3(signature = (exc))]
+    fn connection_lost(slf: &Bound<'_, Self>, exc: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let _ = exc;
+        let (id, old) = this.state.with(py, |state| {
+            state.http.end();
+            (state.id, (state.lower.take(), state.admitted.take()))
+        });
+        drop(old);
+        let left = this.service.get().leave(id, slf.as_any());
+        let delivered = Self::deliver(slf);
+        let old = this.state.with(py, |state| {
+            (std::mem::take(&mut state.requests), state.ends.take())
+        });
+        drop(old);
+        left.and(delivered)
+    }
+
+    fn pause_writing(&self, py: Python<'_>) {
+        self.set_writing_paused(py, true);
+    }
+
+    fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().set_writing_paused(slf.py(), false);
+        Self::flush(slf)
+    }
+
+    /// Begins to end the connection: open requests are still served. WebSockets are closed with the status code 1012
+    /// (service restart).
+    fn shutdown(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.with_http(py, |http| http.stop(Instant::now()));
+        let restarted = this
+            .sockets(py)
+            .iter()
+            .map(|socket| Request::socket_restarts(socket.bind(py)))
+            .fold(Ok(()), Result::and);
+        restarted.and(Self::flush(slf))
+    }
+
+    /// Delivers events that a command of an application has caused.
+    fn _proceed(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get()
+            .state
+            .with(slf.py(), |state| state.will_proceed = false);
+        Self::deliver(slf)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.service)?;
+        self.state
+            .traverse(|state| {
+                if let Some(lower) = &state.lower {
+                    lower.traverse(&visit)?;
+                }
+                if let Some(ends) = &state.ends {
+                    ends.traverse(&visit)?;
+                }
+                state
+                    .requests
+                    .values()
+                    .try_for_each(|request| visit.call(request))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            (state.lower.take(), std::mem::take(&mut state.requests))
+        });
+        drop(old);
+    }
+}
+
+/// The functions that the other files call.
+impl Http2Connection {
+    /// Makes a connection the protocol of `transport`, and reads `input`, which the client has sent already.
+    pub fn begin(
+        service: &Bound<'_, TcpService>,
+        transport: &Bound<'_, PyAny>,
+        mut admitted: Option<Admitted>,
+        input: BytesMut,
+    ) -> PyResult<()> {
+        let py = service.py();
+        let limits = service.get().limits.get();
+        let ends = Ends::of(transport)?;
+        let queued = Arc::<Queued>::default();
+        if let Some(admitted) = &mut admitted {
+            queued.charged_to(&admitted.holding);
+            admitted.established();
+        }
+        let state = Http2State {
+            http: Connection::new(limits.http2.clone(), Instant::now()),
+            id: 0,
+            admitted,
+            lower: None,
+            requests: FxHashMap::default(),
+            ends: None,
+            is_writing_paused: false,
+            is_delivering: false,
+            will_proceed: false,
+        };
+        let connection = Self {
+            service: service.clone().unbind(),
+            files: Semaphore::new(limits.open_files),
+            messages: Semaphore::new(limits.large_messages),
+            queued,
+            client_ip: ends.ip(py),
+            state: GilCell::new(state),
+        };
+        // A connection that exists was admitted already.
+        let base = NativeProtocol::new(|_, _| true);
+        let slf = Bound::new(py, PyClassInitializer::from(base).add_subclass(connection))?;
+        transport.call_method1(intern!(py, "set_protocol"), (&slf,))?;
+        let lower = LowerTransport::new(transport, Self::receive);
+        let id = service
+            .get()
+            .enter(slf.as_any(), Box::new(slf.clone().unbind()))?;
+        slf.get().state.with(py, |state| {
+            state.id = id;
+            state.lower = Some(lower);
+            state.ends = Some(ends);
+        });
+        match input.is_empty() {
+            true => Self::flush(&slf),
+            false => Self::receive(slf.as_any(), input),
+        }
+    }
+
+    pub fn with_http<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> R {
+        self.state.with(py, |state| run(&mut state.http))
+    }
+
+    /// True if the sender of content of this response has to wait.
+    pub fn is_held_up(&self, py: Python<'_>, stream_id: u64) -> bool {
+        let is_short = self.is_short_of_memory(py);
+        self.with_http(py, |http| {
+            http.is_held_up(stream_id, is_short, Instant::now())
+        })
+    }
+
+    /// True if the process exceeds its memory budget, and this client's address holds a significant part of it.
+    pub fn is_short_of_memory(&self, py: Python<'_>) -> bool {
+        self.queued.is_budget_exceeded()
+            && self.state.with(py, |state| {
+                let admitted = state.admitted.as_ref();
+                admitted.is_some_and(|admitted| admitted.holding.is_short())
+            })
+    }
+
+    /// The client that is charged for open files. All clients without an address count as one.
+    pub fn file_client(&self) -> FileClient {
+        let ip = self.client_ip;
+        FileClient {
+            block: ip.unwrap_or(Ipv6Addr::UNSPECIFIED.into()).into(),
+            max: self.service.get().limits.get().process_files,
+        }
+    }
+
+    /// Drops a request whose application has returned.
+    pub fn request_done(&self, py: Python<'_>, stream_id: u64) {
+        let old = self
+            .state
+            .with(py, |state| state.requests.remove(&stream_id));
+        drop(old);
+    }
+
+    /// The requests that are WebSockets.
+    pub fn sockets(&self, py: Python<'_>) -> Vec<Py<Request>> {
+        self.requests(py, |request| request.is_socket())
+    }
+
+    /// Writes the output. Then closes the transport, or schedules the delivery of events, as the state of the
+    /// connection requires. During a delivery this does nothing, because the delivery ends with one write for all
+    /// requests.
+    pub fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let lower = this.state.with(py, |state| {
+            let lower = state.lower.as_ref().filter(|_| !state.is_delivering);
+            lower.map(|lower| lower.clone_ref(py))
+        });
+        let Some(lower) = lower else {
+            return Ok(());
+        };
+        this.write(py, &lower)?;
+        if this.charge(py, &lower)? {
+            // The client gets credit again.
+            this.write(py, &lower)?;
+        }
+        let (closing, proceeds) = this.state.with(py, |state| {
+            let proceeds = state.http.has_events() && !state.will_proceed;
+            state.will_proceed |= proceeds;
+            (state.http.take_closing(), proceeds)
+        });
+        if let Some(closing) = closing {
+            lower.end(py, closing)?;
+        }
+        if proceeds {
+            // An application may be running that has sent something.
+            let event_loop = this.asgi(py).get().event_loop.bind(py);
+            let proceed = slf.getattr(intern!(py, "_proceed"))?;
+            event_loop.call_method1(intern!(py, "call_soon"), (proceed,))?;
+        }
+        match this.queued.is_budget_exceeded() {
+            true => this.service.get().shed(py),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Http2Connection {
+    /// Writes the output, and content from the queues, until the transport accepts no more.
+    fn write(&self, py: Python<'_>, lower: &LowerTransport) -> PyResult<()> {
+        loop {
+            let has_written = match lower {
+                // A stream of this extension gets the bytes without Python code.
+                LowerTransport::Stream(stream) => self
+                    .state
+                    .with(py, |state| state.write_to_stream(stream.bind(py)))?,
+                lower => {
+                    let pieces = self.with_http(py, |http| {
+                        http.fill_output(Instant::now());
+                        take_output(http)
+                    });
+                    let has_pieces = !pieces.is_empty();
+                    if has_pieces {
+                        lower.write_pieces(py, pieces)?;
+                    }
+                    has_pieces
+                }
+            };
+            if !has_written || self.state.with(py, |state| state.is_writing_paused) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn set_writing_paused(&self, py: Python<'_>, is_paused: bool) {
+        self.state.with(py, |state| {
+            state.is_writing_paused = is_paused;
+            state.http.set_writable(!is_paused);
+        });
+    }
+
+    /// Charges the client with the bytes that the server holds for it: requests, content and messages that wait for
+    /// applications, and responses that wait for the client. While its address holds more than its share, it gets no
+    /// credit for content. Returns true if it gets credit again.
+    fn charge(&self, py: Python<'_>, lower: &LowerTransport) -> PyResult<bool> {
+        let beneath = self.queued.bytes() + lower.unsent_bytes(py)?;
+        Ok(self.state.with(py, |state| {
+            let held = beneath + state.http.held_bytes();
+            let Some(admitted) = &mut state.admitted else {
+                return false;
+            };
+            admitted.holding.set(held);
+            let is_withheld = held > HELD_FEW && admitted.holding.is_over_share();
+            state.http.set_credit_withheld(is_withheld);
+            !state.http.output().is_empty()
+        }))
+    }
+
+    fn lower(&self, py: Python<'_>) -> Option<LowerTransport> {
+        self.state.with(py, |state| {
+            state.lower.as_ref().map(|lower| lower.clone_ref(py))
+        })
+    }
+
+    fn asgi<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, AsgiService> {
+        self.service.get().asgi.bind(py)
+    }
+
+    fn requests(&self, py: Python<'_>, filter: impl Fn(&Request) -> bool) -> Vec<Py<Request>> {
+        self.state.with(py, |state| {
+            let requests = state.requests.values();
+            requests
+                .filter(|request| filter(request.get()))
+                .map(|request| request.clone_ref(py))
+                .collect()
+        })
+    }
+
+    /// Reads bytes of the client.
+    fn receive(object: &Bound<'_, PyAny>, data: BytesMut) -> PyResult<()> {
+        let slf = object.cast::<Self>()?;
+        let now = Instant::now();
+        slf.get()
+            .with_http(slf.py(), |http| http.receive(data, now));
+        Self::deliver(slf)
+    }
+
+    /// Passes events to the applications, and writes the output.
+    fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let begins = this.state.with(py, |state| {
+            let begins = !state.is_delivering && state.http.has_events();
+            state.is_delivering |= begins;
+            begins
+        });
+        if !begins {
+            return Self::flush(slf);
+        }
+        let delivery = AsgiService::begin_delivery(this.asgi(py));
+        let dispatched = Self::dispatch(slf);
+        let ended = delivery.end();
+        this.state.with(py, |state| state.is_delivering = false);
+        dispatched.and(ended).and(Self::flush(slf))
+    }
+
+    fn dispatch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        // An exception of one event does not prevent the delivery of the others.
+        let mut outcome = Ok(());
+        while let Some(event) = this.with_http(py, Connection::poll_event) {
+            let handled = Self::handle(slf, event).or_else(|error| this.report(py, error));
+            outcome = outcome.and(handled);
+        }
+        if this.with_http(py, |http| http.is_closed_for_abuse()) {
+            for request in this.requests(py, |_| true) {
+                outcome = outcome.and(request.get().cancel(py));
+            }
+        }
+        outcome
+    }
+
+    /// Reports an exception of the server's own code in the server's log. The log limits the number of lines, and the
+    /// exception handler of the loop does not, although a client may be able to repeat the exception. Exceptions that
+    /// end the loop are raised.
+    fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if is_exit(py, &error) {
+            return Err(error);
+        }
+        let message = "Exception in an HTTP/2 connection\n";
+        self.asgi(py)
+            .get()
+            .report_fault(py, ReportedFault::Server(error), message);
+        Ok(())
+    }
+
+    fn handle(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        match event {
+            Event::Request {
+                stream_id,
+                head,
+                refusal,
+                ended,
+            } => Self::request(slf, stream_id, &head, refusal, ended),
+            Event::Body {
+                stream_id,
+                pieces,
+                ended,
+            } => this.with_request(py, stream_id, |request| {
+                request.get().content(py, &pieces, ended)
+            }),
+            Event::BodyTimedOut { stream_id } => {
+                this.with_request(py, stream_id, |request| Request::body_timed_out(request))
+            }
+            Event::Writable { stream_id } => {
+                this.with_request(py, stream_id, |request| request.get().writable(py))
+            }
+            Event::Aborted { stream_id } => {
+                this.with_request(py, stream_id, |request| request.get().disconnect(py))
+            }
+            Event::TooSlow(why) => {
+                let name = match why {
+                    TooSlow::Nothing => "nothing_taken",
+                    TooSlow::Little => "little_taken",
+                };
+                match &this.service.get().on_slow {
+                    Some(on_slow) => on_slow.bind(py).call1((name,)).map(drop),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn with_request(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        run: impl FnOnce(&Bound<'_, Request>) -> PyResult<()>,
+    ) -> PyResult<()> {
+        let found = self.state.with(py, |state| {
+            let request = state.requests.get(&stream_id)?;
+            Some(request.clone_ref(py))
+        });
+        match found {
+            Some(request) => run(request.bind(py)),
+            None => Ok(()),
+        }
+    }
+
+    fn request(
+        slf: &Bound<'_, Self>,
+        stream_id: u64,
+        head: &Head,
+        refusal: Option<Refusal>,
+        ended: bool,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let now = Instant::now();
+        // The client may have cancelled the request in the bytes that followed.
+        if !this.with_http(py, |http| http.is_waited_for(stream_id)) {
+            this.with_http(py, |http| http.done(stream_id, now));
+            return Ok(());
+        }
+        let ends = match this.is_short_of_memory(py) {
+            false => this.ends(py)?,
+            true => None,
+        };
+        let Some(ends) = ends else {
+            this.with_http(py, |http| {
+                http.cancel(stream_id, Code::RefusedStream, now);
+                http.done(stream_id, now);
+            });
+            return Ok(());
+        };
+        let asgi = this.asgi(py);
+        let service = asgi.get();
+        let scope = scope::build(py, service, head, &ends)?;
+        scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?;
+        if head.is_websocket {
+            scope::for_websocket(&scope, head)?;
+            if !this.service.get().is_secure() {
+                scope.set_item(intern!(py, "scheme"), intern!(py, "ws"))?;
+            }
+        }
+        // The method is compared as the application sees it, in upper case, because an application that gets HEAD sends
+        // no content.
+        let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
+        let stream = Exchange {
+            connection: slf.clone().unbind(),
+            stream_id,
+            is_mistaken_for_head: is_head && &*head.method != b"HEAD",
+        };
+        let expects_continue = head
+            .field(b"expect")
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let mut fields = Charge::new(this.queued.clone());
+        fields.set(head.size());
+        let request = Request::new(
+            asgi.clone().unbind(),
+            scope.unbind(),
+            Arc::new(stream),
+            is_head,
+            expects_continue,
+            ended,
+            fields,
+        );
+        let request = match &service.websockets {
+            Some(limits) if head.is_websocket && refusal.is_none() => {
+                let (tcp, messages) = (this.service.get(), this.messages.clone());
+                request.with_socket(tcp.socket(&limits.get().0, head, ended, messages))
+            }
+            _ => request,
+        };
+        let request = Bound::new(py, request)?;
+        if let Some(refusal) = refusal {
+            return Self::refuse(&request, service, head, refusal, &ends);
+        }
+        match service.is_overloaded(py) {
+            Ok(false) => {}
+            Err(error) => return Request::not_started(&request, error),
+            Ok(true) => {
+                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
+                return Request::refuse(&request, 503, "Service Unavailable");
+            }
+        }
+        this.state.with(py, |state| {
+            state.requests.insert(stream_id, request.clone().unbind())
+        });
+        Request::spawn(&request, head.is_forwarded())
+            .or_else(|error| Request::not_started(&request, error))
+    }
+
+    fn refuse(
+        request: &Bound<'_, Request>,
+        service: &AsgiService,
+        head: &Head,
+        refusal: Refusal,
+        ends: &ConnectionInfo<'_>,
+    ) -> PyResult<()> {
+        let text = format!("Invalid HTTP/2 request received: {}.", refusal.detail);
+        service.report_fault(request.py(), ReportedFault::Client(&ends.client), &text);
+        // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
+        let detail = match head.method.is_empty() {
+            true => "",
+            false => refusal.detail,
+        };
+        Request::refuse(request, refusal.status, detail)
+    }
+
+    /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
+    fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
+        let ends = || {
+            self.state.with(py, |state| {
+                state.ends.as_ref().map(|ends| ends.clone_ref(py))
+            })
+        };
+        let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
+            return Ok(None);
+        };
+        if let Some(tls) = known.make_tls(py, self.service.get(), &lower)? {
+            let old = self
+                .state
+                .with(py, |state| state.ends.as_mut()?.keep_tls(tls));
+            drop(old);
+            return Ok(ends().map(|ends| ends.info(py)));
+        }
+        Ok(Some(known.info(py)))
+    }
+}
+
+impl Http2State {
+    /// Writes the output. Returns false if there is none.
+    fn write_to_stream(&mut self, stream: &Bound<'_, StreamTransport>) -> PyResult<bool> {
+        if !self.http.fill_output(Instant::now()) {
+            return Ok(false);
+        }
+        let outcome = lower_transport::write_output(stream, &mut self.http)?;
+        if matches!(outcome, WriteOutcome::PauseWriting) {
+            self.is_writing_paused = true;
+            self.http.set_writable(false);
+        }
+        Ok(true)
+    }
+}
+
+impl TcpConnection for Py<Http2Connection> {
+    fn tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
+        let slf = self.bind(py);
+        let this = slf.get();
+        let Some(lower) = this.lower(py) else {
+            return Ok(());
+        };
+        let unsent = lower.unsent_bytes(py)?;
+        this.with_http(py, |http| http.tick(unsent, now));
+        let ticked = this
+            .sockets(py)
+            .iter()
+            .map(|socket| socket.get().socket_tick(py, now))
+            .fold(Ok(()), Result::and);
+        ticked.and(Http2Connection::deliver(slf))
+    }
+
+    fn shed(&self, py: Python<'_>) -> PyResult<()> {
+        // The memory is freed at the end of the turn, but the budget must not count it any more.
+        let admitted = self.get().state.with(py, |state| {
+            state.http.shed();
+            state.admitted.take()
+        });
+        drop(admitted);
+        Http2Connection::deliver(self.bind(py))
+    }
+
+    fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        self.get().state.with(py, |state| {
+            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
+            let holding = holding.filter(|holding| holding.is_of(account));
+            holding.map_or(0, Holding::data)
+        })
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn TcpConnection> {
+        Box::new(Py::clone_ref(self, py))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self)
+    }
+}
+
+/// A connection that holds at most this number of bytes gets credit even if its address holds more than its share.
+const HELD_FEW: usize = 64 << 10;

@@ -1,0 +1,22 @@
+//! What HTTP/1.1 and HTTP/2 over TCP share: the connections of a server, and the transport beneath one.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `service` | [`TcpService`](service::TcpService): the connections of a server, of either version |
+//! | `lower_transport` | the transport beneath: a stream of this extension, TLS over it, or any other transport |
+//! | `ends` | the addresses and TLS of a connection, for scopes |
+//! | `limits` | the limits of both versions from Python |
+//!
+//! A stream of this extension exchanges bytes with a connection without Python objects.
+
+pub mod ends;
+pub mod limits;
+pub mod lower_transport;
+pub mod service;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<service::TcpService>()?;
+    m.add_class::<limits::TcpLimits>()
+}
