@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from tests.browser import servers
+from tests.http.http2.go_programs import go_client, h2spec
 from tests.interop.peers import PEERS, installed
 from tests.interop.test_matrix import QUICK
 from tests.quic import aioquic_examples
@@ -31,7 +32,12 @@ def main() -> None:
 def _lacking(*, with_peers: bool) -> Iterator[str]:
     for case, *pair in QUICK if with_peers else ():
         yield from filter(None, (PEERS[peer].missing(case) for peer in pair))
-    finders: list[Callable[[], object]] = [installed.curl, aioquic_examples.archive]
+    finders: list[Callable[[], object]] = [
+        installed.curl,
+        h2spec,
+        go_client,
+        aioquic_examples.archive,
+    ]
     if with_peers:
         finders.append(lambda: servers.program(servers.GO))
     finders += [

@@ -343,13 +343,11 @@ class Config(UvicornConfig):
     def _offer_versions(self, context: ssl.SSLContext) -> None:
         """Sets ALPN to the versions that are served. Without it a handshake with a client that offers only
         others would succeed, and the connection would fail afterwards.
-
         An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
         """
-        if self.is_native_http:
-            context.set_alpn_protocols(["h2", "http/1.1"])
-        elif getattr(self.http_protocol_class, "alpn_protocols", None) is None:
-            context.set_alpn_protocols(["http/1.1"])
+        if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
+            http2 = ["h2"] if self.is_native_http else []
+            context.set_alpn_protocols([*http2, "http/1.1"])
 
     def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
         """Wraps a user's factory of SSL contexts. The default context that the factory gets has the server's

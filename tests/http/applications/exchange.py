@@ -1,5 +1,5 @@
-"""One request over HTTP/3 to our server or over HTTP/1.1 to uvicorn, with the result in comparable
-form.
+"""One request over HTTP/3, HTTP/2 or HTTP/1.1 to our server or over HTTP/1.1 to uvicorn, with the result in
+comparable form.
 
 Values that depend on a connection, a clock or a port are removed; all others have to be equal.
 """
@@ -12,10 +12,11 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import uringcore
+from tests.http.http2.client import Client, connected
 from tests.server.harness import Server
 from uringcore.http3 import RequestResetError
 from uringcore.http3._origin_connection import OriginConnection
@@ -240,6 +241,48 @@ class Side:
         length = [] if case.body is None else [("content-length", str(len(case.body)))]
         self._send_head(connection, case, [*headers, *length])
         connection.endheaders(case.body)
+
+
+class HTTP2Side(Side):
+    """Our server over HTTP/2, with the h2 package as the client."""
+
+    def _begin(self, client: Client, case: Case, headers: list[tuple[str, str]]) -> int:
+        authority = f"localhost:{self.server.port}"
+        ends = case.body is None
+        if isinstance(case.body, bytes):
+            headers = [*headers, ("content-length", str(len(case.body)))]
+        return client.begin(case.path, case.method, headers, end=ends, authority=authority)
+
+    def _send_body(self, client: Client, stream_id: int, body: bytes | tuple[bytes, ...]) -> None:
+        for part in body if isinstance(body, tuple) else (body,):
+            client.send(stream_id, part)
+        client.send(stream_id, b"", end=True)
+
+    def _ask_http1(self, case: Case, headers: list[tuple[str, str]]) -> Reply:
+        with connected(self.server, secure=True) as client:
+            stream_id = self._begin(client, case, headers)
+            if case.body is not None:
+                self._send_body(client, stream_id, case.body)
+            response = client.response(stream_id)
+            fields = [
+                (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.fields
+            ]
+            return Reply(response.status, fields, response.body, not response.ended)
+
+    def _leave_http1(self, leave: Leave, headers: list[tuple[str, str]], name: str) -> None:
+        with connected(self.server, secure=True) as client:
+            # Content that is not sent whole has no length.
+            case = replace(leave.case, body=()) if leave.sends else leave.case
+            stream_id = self._begin(client, case, headers)
+            if leave.sends:
+                client.send(stream_id, leave.sends)
+            elif case.body is not None:
+                self._send_body(client, stream_id, case.body)
+            if leave.takes:
+                while len(client.responses[stream_id].body) < leave.takes:
+                    assert client.more()
+            else:
+                self._wait_begun(leave, name)
 
 
 def without(reply: Reply, pattern: str) -> Reply:

@@ -1,5 +1,5 @@
-"""Frameworks over HTTP/3 and native HTTP/1.1 beside uvicorn over HTTP/1.1: each response, and the
-application's view of its request.
+"""Frameworks over HTTP/3, and native HTTP/1.1 and HTTP/2, beside uvicorn over HTTP/1.1: each response, and
+the application's view of its request.
 
 The development environment contains all of them; it belongs to the default interpreter.
 """
@@ -14,7 +14,14 @@ from dataclasses import replace
 import pytest
 
 from tests.http.applications.cases import CASES, LEAVES
-from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, without
+from tests.http.applications.exchange import (
+    UVICORN,
+    WAIT_SECONDS,
+    Case,
+    HTTP2Side,
+    Side,
+    without,
+)
 from tests.server.harness import ForkedServer
 from tests.support.interpreter_roles import is_default_interpreter
 
@@ -76,6 +83,7 @@ def serve(backend, certificate, tmp_path_factory):
             Side(theirs, over_http3=False),
             Side(ours, over_http3=True),
             Side(ours, over_http3=False),
+            HTTP2Side(ours, over_http3=False),
         )
 
     yield both
@@ -87,7 +95,7 @@ def serve(backend, certificate, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[needed(*pair) for pair in FRAMEWORKS.items()])
 def sides(request, serve):
-    """uvicorn, and our server over both versions, with one framework's application."""
+    """uvicorn, and our server over all versions, with one framework's application."""
     return serve(application(request.param))
 
 
@@ -108,7 +116,7 @@ def test_the_same_end_for_who_leaves(sides, leave, request):
     if leave.case.path == "/until-gone" and name in CANNOT_LOOK:
         pytest.skip("its views cannot detect a disconnect")
     theirs, *ours = (side.leave(leave) for side in sides)
-    assert ours == [theirs] * 2
+    assert ours == [theirs] * 3
 
 
 def test_background_tasks_are_done(sides):
@@ -147,7 +155,7 @@ def conversation(side):
 def test_the_same_conversation(serve, name):
     conversations = [conversation(side) for side in serve(application(name))]
     for theirs, *ours in zip(*conversations, strict=True):
-        assert [without_added_length(reply, theirs) for reply in ours] == [theirs] * 2
+        assert [without_added_length(reply, theirs) for reply in ours] == [theirs] * 3
 
 
 def without_added_length(reply, theirs):

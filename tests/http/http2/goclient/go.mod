@@ -1,0 +1,3 @@
+module uringcore.test/goclient
+
+go 1.26.0
