@@ -7,6 +7,8 @@
 //! | [`http3`] | HTTP/3 on a server's QUIC connection: requests and responses |
 //! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
 //! | [`message`] | the head of a request and the errors of a response, in the terms of any HTTP version |
+//! | [`content_coding`] | compression of responses: negotiation and encoders |
+//! | [`proxy_protocol`] | the header of the PROXY protocol, which a proxy sends before a client's bytes |
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | `concurrent_requests` | the parts that HTTP/2 and HTTP/3 share: exchanges, limits, stalled responses |
@@ -14,16 +16,19 @@
 //! | `slow_reader` | clients that do not read what was written to their TCP connection |
 //!
 //! `http3` imports `webtransport`, both import `h3_driver`; `http2` and `http3` import `concurrent_requests`; `http1` and
-//! `http2` import `tcp_output` and `slow_reader`; all of these import `message`, and `ws` imports none of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
+//! `http2` import `tcp_output` and `slow_reader`; all of these import `message`, and `ws`, `content_coding`
+//! and `proxy_protocol` import none of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
 
 #![forbid(unsafe_code)]
 
 mod concurrent_requests;
+pub mod content_coding;
 mod h3_driver;
 pub mod http1;
 pub mod http2;
 pub mod http3;
 pub mod message;
+pub mod proxy_protocol;
 mod slow_reader;
 pub mod tcp_output;
 pub mod webtransport;

@@ -36,6 +36,8 @@ ORDER = {
     ),
     "http": (
         "ws",
+        "content_coding",
+        "proxy_protocol",
         "message",
         "tcp_output",
         "slow_reader",
