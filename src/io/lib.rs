@@ -15,6 +15,7 @@
 //! | `received_message` | a message, or an accepted peer's address, in memory of its own |
 //! | `file_operations` | open, read, write, and changes of directories |
 //! | `sendfile_source` | a file whose content is sent to a peer |
+//! | `served_folder` | a folder whose files are opened by names that cannot leave it |
 //! | `memfd_bytes` | a file of bytes that several processes share |
 //! | `background_log_files/` | files that grow record by record, written by a thread |
 //! | `stable_vec` | a vector whose elements never move |
@@ -59,6 +60,7 @@ mod receive_buffer_pool;
 mod received_datagram;
 mod received_message;
 mod sendfile_source;
+mod served_folder;
 mod spin_policy;
 mod stable_vec;
 mod thread_cpu_usage;
@@ -80,7 +82,8 @@ pub use per_process_global::PerProcess;
 pub use receive_buffer_pool::RecvBuf;
 pub use received_datagram::Datagram;
 pub use received_message::{PeerAddress, ReceivedMessage};
-pub use sendfile_source::{FileIdentity, SentFile};
+pub use sendfile_source::{FileIdentity, FileVersion, SentFile};
+pub use served_folder::ServedFolder;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;
 pub use thread_cpu_usage::{ThreadUsage, thread_usage};

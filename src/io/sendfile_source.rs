@@ -3,9 +3,9 @@
 //!
 //! Not here: files that programs read (`file_operations`), and the thread.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
@@ -21,6 +21,25 @@ pub struct FileIdentity {
     number: u64,
     /// The creation time; `None` on file systems without it. A later file with this inode has another one.
     made: Option<SystemTime>,
+}
+
+impl FileIdentity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            number: metadata.ino(),
+            made: metadata.created().ok(),
+        }
+    }
+}
+
+/// The attributes of a file that change with its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileVersion {
+    pub identity: FileIdentity,
+    pub size: u64,
+    /// The time of the last change of the content, in nanoseconds since 1970.
+    pub modified_ns: i64,
 }
 
 /// A regular file that is open for reading. All reads have an offset, so the descriptor's position is not used.
@@ -51,6 +70,22 @@ impl SentFile {
         Self::checked(descriptor_limit_and_dup::duplicate(fd)?.into())
     }
 
+    /// Takes a descriptor that is open for reading.
+    pub(crate) fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        Self::checked(descriptor.into())
+    }
+
+    /// Returns the attributes that change when the file's content does.
+    pub fn version(&self) -> io::Result<FileVersion> {
+        let metadata = self.0.metadata()?;
+        let seconds = metadata.mtime().saturating_mul(1_000_000_000);
+        Ok(FileVersion {
+            identity: FileIdentity::of(&metadata),
+            size: metadata.len(),
+            modified_ns: seconds.saturating_add(metadata.mtime_nsec()),
+        })
+    }
+
     fn checked(file: File) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
         match (kind.is_file(), kind.is_dir()) {
@@ -63,12 +98,7 @@ impl SentFile {
     /// Returns the file's identity, which writes to the file do not change. A later file with this inode number has
     /// another identity if the file system stores creation times.
     pub fn identity(&self) -> io::Result<FileIdentity> {
-        let metadata = self.0.metadata()?;
-        Ok(FileIdentity {
-            device: metadata.dev(),
-            number: metadata.ino(),
-            made: metadata.created().ok(),
-        })
+        Ok(FileIdentity::of(&self.0.metadata()?))
     }
 
     pub fn size(&self) -> io::Result<u64> {

@@ -126,6 +126,15 @@ impl Call {
                 let step = Step::SendRest(rest, last, charge);
                 return Self::wait(request, py, true, step);
             }
+            Sent::RestLater(rest, last) => {
+                let charge = request.get().charge_unsent(py, rest.len());
+                let step = Step::SendRest(rest, last, charge);
+                return Ok(Outcome::Yield(Self { request, step }));
+            }
+            Sent::FileLater(file) => {
+                let step = Step::SendFile(file);
+                return Ok(Outcome::Yield(Self { request, step }));
+            }
             Sent::FileFull(file) => return Self::wait(request, py, true, Step::SendFile(file)),
             Sent::FileUnopened(file) => {
                 let future = wait_for_file(&request, py, file.share(), file.retry_delay())?;

@@ -7,7 +7,9 @@
 //! process. Otherwise it is closed and opened again for each part. If there is no permit or no free descriptor, the
 //! file is opened later.
 //!
-//! Range requests are left to the application: it sets Content-Range and sends a part of the file.
+//! Range requests are left to the application: it sets Content-Range and sends a part of the file. As the path of
+//! `http.response.pathsend`, a [`StaticFile`] is also accepted, with `offset`, `count` and `more_body`, for
+//! `uringcore.server.StaticFiles`.
 //!
 //! A file is opened on the loop's thread, because an application that sends a path has in most cases just looked the
 //! file up, so the call does not wait for the disk.
@@ -26,12 +28,14 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_io::{Errno, FileIdentity, SentFile};
 use uringcore_limits::semaphore::Permit;
 
+use super::compression::TURN_BYTES;
 use super::http_stream::{Ending, HttpStream};
 use super::message_parser::{is_true, optional, required};
 use super::open_files::{self, FileShare, PermitAnswer};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::service::ReportedFault;
+use super::static_folder::StaticFile;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
 
@@ -73,6 +77,8 @@ enum Source {
     Path(PathBuf, Py<PyAny>),
     /// `http.response.zerocopysend`: an object with `fileno()`. The application keeps it open until everything is sent.
     Object(Py<PyAny>),
+    /// A file of a folder that the server publishes.
+    Static(Py<StaticFile>),
 }
 
 /// The reason for which a file is not open.
@@ -122,6 +128,7 @@ impl Source {
             let opened = match self {
                 Self::Path(path, _) => SentFile::open(path),
                 Self::Object(object) => SentFile::duplicate(self.number(object.bind(py))?),
+                Self::Static(file) => file.get().open(),
             };
             match opened {
                 Ok(file) => return Ok(file),
@@ -146,7 +153,7 @@ impl Source {
     fn named(&self, py: Python<'_>, error: &io::Error) -> PyErr {
         let names = match self {
             Self::Path(_, given) => PyTuple::new(py, [given]).ok(),
-            Self::Object(_) => None,
+            Self::Object(_) | Self::Static(_) => None,
         };
         let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
         error::named_os_error(py, errno, names.map(Bound::unbind))
@@ -156,6 +163,7 @@ impl Source {
         match self {
             Self::Path(path, _) => path.display().to_string(),
             Self::Object(_) => "an open file".to_owned(),
+            Self::Static(file) => file.get().name(),
         }
     }
 
@@ -163,6 +171,7 @@ impl Source {
         match self {
             Self::Path(_, given) => visit.call(given),
             Self::Object(object) => visit.call(object),
+            Self::Static(file) => visit.call(file),
         }
     }
 }
@@ -174,7 +183,12 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 impl FileRequest {
     fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
         match self.share.take(py) {
-            PermitAnswer::Later => Err(Unopened::NoPlace),
+            PermitAnswer::Later => {
+                if let Source::Static(file) = &self.source {
+                    file.get().close();
+                }
+                Err(Unopened::NoPlace)
+            }
             PermitAnswer::Open(_) | PermitAnswer::Room => {
                 let opened = self.source.open(py);
                 if opened.is_err() {
@@ -309,6 +323,9 @@ impl Request {
     pub(super) fn send_path(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let given = required(message, intern!(py, "path"))?;
+        if let Ok(file) = given.cast::<StaticFile>() {
+            return Self::send_static_file(slf, message, file);
+        }
         let path: PathBuf = given.extract()?;
         let is_bodyless = this.state.with(py, |state| state.response.is_bodyless());
         if is_bodyless {
@@ -318,6 +335,25 @@ impl Request {
         Self::open_file(slf, this.file_request(py, source, Some(0), None, false)?)
     }
 
+    /// Handles `http.response.pathsend` with a file of a published folder: sends a part of it.
+    fn send_static_file(
+        slf: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+        file: &Bound<'_, StaticFile>,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let offset = number_of_bytes(message, intern!(py, "offset"))?;
+        let count = number_of_bytes(message, intern!(py, "count"))?;
+        let more_body = is_true(message, intern!(py, "more_body"))?;
+        if this.state.with(py, |state| state.response.is_bodyless()) {
+            return Self::send_no_content(slf, more_body);
+        }
+        let source = Source::Static(file.clone().unbind());
+        let offset = Some(offset.unwrap_or(0));
+        let request = this.file_request(py, source, offset, count, more_body)?;
+        Self::open_file(slf, request)
+    }
+
     /// Handles `http.response.zerocopysend`: sends a part of an open file.
     pub(super) fn send_open_file(
         slf: &Bound<'_, Self>,
@@ -325,18 +361,8 @@ impl Request {
     ) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let given = required(message, intern!(py, "file"))?;
-        let number = |key: &Bound<'_, PyString>| -> PyResult<Option<u64>> {
-            match optional(message, key)? {
-                Some(value) if !value.is_none() => value.extract().map(Some).map_err(|_| {
-                    PyValueError::new_err(format!("{key}: must be a number of bytes, not {value}"))
-                }),
-                _ => Ok(None),
-            }
-        };
-        let (offset, count) = (
-            number(intern!(py, "offset"))?,
-            number(intern!(py, "count"))?,
-        );
+        let offset = number_of_bytes(message, intern!(py, "offset"))?;
+        let count = number_of_bytes(message, intern!(py, "count"))?;
         let more_body = is_true(message, intern!(py, "more_body"))?;
         if this.state.with(py, |state| state.response.is_bodyless()) {
             return Self::send_no_content(slf, more_body);
@@ -409,7 +435,7 @@ impl Request {
         // If the file has grown since, bytes beyond the announced Content-Length are not sent.
         let announced = match request.source {
             Source::Path(..) => this.state.with(py, |state| state.response.content_left()),
-            Source::Object(_) => None,
+            Source::Object(_) | Source::Static(_) => None,
         };
         let available = size.saturating_sub(begin);
         let wanted = request.count.or(announced);
@@ -462,6 +488,7 @@ impl Request {
     fn send_file_parts(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let is_full = |stream: &dyn HttpStream| stream.is_held_up(py);
+        let mut compressed = 0;
         while body.left > 0 {
             if this.state.with(py, |state| {
                 state.disconnected || state.response.is_complete()
@@ -496,9 +523,16 @@ impl Request {
             };
             body.offset += part.len() as u64;
             body.left -= part.len() as u64;
-            Self::send_part(slf, part.into(), body.last && body.left == 0)?;
+            let length = part.len();
+            Self::send_part(slf, part.into(), body.last && body.left == 0, false)?;
             if body.last && body.left == 0 {
                 return Ok(Sent::Taken);
+            }
+            if this.is_encoding(py) {
+                compressed += length;
+            }
+            if compressed >= TURN_BYTES {
+                return Ok(Sent::FileLater(body));
             }
         }
         Self::send_rest(slf, Bytes::new(), body.last)
@@ -517,6 +551,15 @@ impl Request {
         this.end(py, Ending::Failed);
         this.wake_all(py)?;
         Ok(Sent::ToNobody)
+    }
+}
+
+fn number_of_bytes(message: &Bound<'_, PyAny>, key: &Bound<'_, PyString>) -> PyResult<Option<u64>> {
+    match optional(message, key)? {
+        Some(value) if !value.is_none() => value.extract().map(Some).map_err(|_| {
+            PyValueError::new_err(format!("{key}: must be a number of bytes, not {value}"))
+        }),
+        _ => Ok(None),
     }
 }
 

@@ -8,7 +8,9 @@
 //! | `request` | a request: its content, `receive()` |
 //! | `unread_body` | content that has arrived before `receive()` |
 //! | `response` | a response: the messages of `send()` |
+//! | `compression` | compression of responses by negotiation |
 //! | `file_response` | files as content of a response |
+//! | `static_folder` | files of a folder that the server publishes |
 //! | `open_files` | permits for the open files of a process, which clients share |
 //! | `message_parser` | parses the application's messages |
 //! | `awaitables` | the awaitables that `receive()` and `send()` return |
@@ -24,6 +26,7 @@
 
 mod application_task;
 pub mod awaitables;
+mod compression;
 mod file_response;
 mod header_cache;
 mod http_datagrams;
@@ -34,6 +37,7 @@ pub mod request;
 mod response;
 pub mod scope;
 pub mod service;
+mod static_folder;
 mod unread_body;
 pub mod websocket;
 mod websocket_limits;
@@ -45,6 +49,10 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<request::Request>()?;
     m.add_class::<awaitables::MessageAwaitable>()?;
     m.add_class::<websocket_limits::WebSocketLimits>()?;
+    m.add_class::<compression::ResponseCompression>()?;
+    m.add_function(wrap_pyfunction!(compression::accepted_codings, m)?)?;
+    m.add_class::<static_folder::StaticFile>()?;
+    m.add_class::<static_folder::StaticFolder>()?;
     let gone = m.py().get_type::<websocket::ClientDisconnected>();
     m.add("ClientDisconnected", gone)?;
     m.add_class::<application_task::ApplicationCoroutine>()

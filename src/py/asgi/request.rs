@@ -208,6 +208,7 @@ impl Request {
             let is_whole = state.response.is_complete() && !state.is_cut;
             state.was_answered |= !state.disconnected && is_whole;
             state.disconnected = true;
+            state.response.encoding = None;
             state.body = Body::Empty;
             state.charge.set(0);
         });

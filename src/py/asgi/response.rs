@@ -11,8 +11,10 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use uringcore_http::content_coding::Plan;
 use uringcore_http::ws::status_code;
 
+use super::compression::{Encoding, TURN_BYTES};
 use super::file_response::{FileBody, FileRequest};
 use super::http_stream::{Ending, HttpStream, Refused};
 use super::message_parser::{
@@ -30,6 +32,8 @@ pub struct Response {
     content_left: Option<u64>,
     has_trailers: bool,
     trailers: Vec<Line>,
+    /// Compresses the rest of the content.
+    pub(super) encoding: Option<Box<Encoding>>,
 }
 
 enum ResponsePhase {
@@ -40,9 +44,11 @@ enum ResponsePhase {
     Complete,
 }
 
-struct Head {
+pub(super) struct Head {
     status: u16,
-    fields: Vec<Line>,
+    pub(super) fields: Vec<Line>,
+    /// The decision about compression, until the first content. `None` if the response stays as it is.
+    pub(super) plan: Option<Plan>,
 }
 
 /// The effect of a piece of content on the state of the response.
@@ -66,6 +72,10 @@ pub(super) enum Sent {
     NotTaken(usize),
     /// A file that cannot be opened yet.
     FileUnopened(Box<FileRequest>),
+    /// The rest of some content, after a pause in which the loop runs. True if it is the last of the response.
+    RestLater(Bytes, bool),
+    /// The rest of a file, after such a pause.
+    FileLater(Box<FileBody>),
     /// The unsent rest of a file, for which the stream has no space yet.
     FileFull(Box<FileBody>),
     /// The unsent rest of a file that was closed and cannot be opened again yet.
@@ -82,6 +92,7 @@ impl Response {
             content_left: None,
             has_trailers: false,
             trailers: Vec::new(),
+            encoding: None,
         }
     }
 
@@ -132,6 +143,7 @@ impl Response {
 
     pub fn complete(&mut self) {
         self.phase = ResponsePhase::Complete;
+        self.encoding = None;
     }
 }
 
@@ -231,6 +243,7 @@ impl Request {
             }
         }
         fields.extend(ours);
+        let plan = this.compression_plan(py, status, &mut fields)?;
         let old = this.state.with(py, |state| {
             let response = &mut state.response;
             response.content_left = content_left;
@@ -238,7 +251,11 @@ impl Request {
             response.is_bodyless |= matches!(status, 204 | 304);
             std::mem::replace(
                 &mut response.phase,
-                ResponsePhase::Held(Head { status, fields }),
+                ResponsePhase::Held(Head {
+                    status,
+                    fields,
+                    plan,
+                }),
             )
         });
         drop(old);
@@ -301,6 +318,7 @@ impl Request {
             true => usize::MAX,
             false => PART_BYTES,
         };
+        let mut compressed = 0;
         loop {
             this.check_socket(py)?;
             if this.state.with(py, |state| state.disconnected) {
@@ -312,10 +330,16 @@ impl Request {
             if !rest.is_empty() && this.with_stream(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
             }
+            if compressed >= TURN_BYTES {
+                return Ok(Sent::RestLater(rest, last));
+            }
             let part = rest.split_to(rest.len().min(part_bytes));
             let ends = last && rest.is_empty();
-            let is_empty = part.is_empty();
-            Self::send_part(slf, part, ends)?;
+            let (length, is_empty) = (part.len(), part.is_empty());
+            Self::send_part(slf, part, ends, rest.is_empty())?;
+            if this.is_encoding(py) {
+                compressed += length;
+            }
             if ends {
                 return Ok(Sent::Taken);
             }
@@ -328,7 +352,14 @@ impl Request {
         }
     }
 
-    pub(super) fn send_part(slf: &Bound<'_, Self>, part: Bytes, ends: bool) -> PyResult<()> {
+    /// Sends a part of the content, and the head before the first one. With `flushes` the client can read all of it at
+    /// once, even if it is compressed.
+    pub(super) fn send_part(
+        slf: &Bound<'_, Self>,
+        part: Bytes,
+        ends: bool,
+        flushes: bool,
+    ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let held = this.state.with(py, |state| {
             let response = &mut state.response;
@@ -341,7 +372,8 @@ impl Request {
         });
         let sent = match held {
             // The head leaves the held state only when it was sent: if it is refused, a 500 can still be sent.
-            ResponsePhase::Held(head) => {
+            ResponsePhase::Held(mut head) => {
+                let part = this.begin_encoding(py, &mut head, part, ends, flushes)?;
                 let is_whole = ends && part.is_empty();
                 let sent = head.with_fields(py, |fields| {
                     this.with_stream(py, |stream| match is_whole {
@@ -355,8 +387,13 @@ impl Request {
                 }
                 sent
             }
-            _ if part.is_empty() && !ends => Some(Ok(())),
-            _ => this.with_stream(py, |stream| stream.content(py, part, ends)),
+            _ => {
+                let part = this.encode(py, part, ends, flushes)?;
+                match part.is_empty() && !ends {
+                    true => Some(Ok(())),
+                    false => this.with_stream(py, |stream| stream.content(py, part, ends)),
+                }
+            }
         };
         let is_sent = matches!(sent, Some(Ok(())));
         Self::outcome(slf, sent)?;
@@ -399,6 +436,11 @@ impl Request {
             return Ok(Sent::Taken);
         };
         Self::release_head(slf)?;
+        let tail = this.encode(py, Bytes::new(), true, true)?;
+        if !tail.is_empty() {
+            let sent = this.with_stream(py, |stream| stream.content(py, tail, false));
+            Self::outcome(slf, sent)?;
+        }
         let fields: Vec<_> = lines.iter().map(|line| slices(py, line)).collect();
         let sent = this.with_stream(py, |stream| match fields.is_empty() || is_bodyless {
             true => stream.content(py, Bytes::new(), true),
@@ -430,7 +472,7 @@ impl Request {
         if !this.holds_head(py) {
             return Ok(());
         }
-        match Self::send_part(slf, Bytes::new(), false) {
+        match Self::send_part(slf, Bytes::new(), false, false) {
             Ok(()) => Ok(()),
             // The head is invalid and not sent. The application's next message raises the error.
             Err(error) => {
@@ -524,12 +566,17 @@ impl Request {
                 false => Bytes::copy_from_slice(text),
             }
         });
-        let head = Head { status, fields };
+        let head = Head {
+            status,
+            fields,
+            plan: None,
+        };
         let old = this.state.with(py, |state| {
+            state.response.encoding = None;
             std::mem::replace(&mut state.response.phase, ResponsePhase::Held(head))
         });
         drop(old);
-        Self::send_part(slf, content, true)
+        Self::send_part(slf, content, true, true)
     }
 
     /// Handles a failure of the application: sends 500 if the head is not sent yet, otherwise resets the stream.

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySet, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
+use super::compression::ResponseCompression;
 use super::header_cache::HeaderCache;
 use super::request::Request;
 use super::scope;
@@ -31,7 +32,7 @@ use crate::event_loop::tasks;
 /// `log_access(scope, status)`, if given, is called when the head of a response is sent. `overloaded()`, if given, is
 /// called before an application is started. `direct`, if given, is called instead of the application for requests
 /// without X-Forwarded fields: it is the application without the layer that handles those. `websockets` has the
-/// limits of each WebSocket, if the server accepts them.
+/// limits of each WebSocket, if the server accepts them. `compression`, if given, compresses responses.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
@@ -52,6 +53,7 @@ pub struct AsgiService {
     pub fresh_context: bool,
     /// The limits of a WebSocket. `None` if no request can be a WebSocket.
     pub websockets: Option<Py<WebSocketLimits>>,
+    pub compression: Option<Py<ResponseCompression>>,
     pub lines: GilCell<HeaderCache>,
     changing: GilCell<Changing>,
 }
@@ -99,6 +101,7 @@ impl AsgiService {
     #[pyo3(signature = (
         application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
         log_access = None, overloaded = None, fresh_context = false, websockets = None, direct = None,
+        compression = None,
     ))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
@@ -116,6 +119,7 @@ impl AsgiService {
         fresh_context: bool,
         websockets: Option<Py<WebSocketLimits>>,
         direct: Option<Py<PyAny>>,
+        compression: Option<Py<ResponseCompression>>,
     ) -> PyResult<Self> {
         Ok(Self {
             direct: direct.unwrap_or_else(|| application.clone_ref(event_loop.py())),
@@ -136,6 +140,7 @@ impl AsgiService {
             overloaded,
             fresh_context,
             websockets,
+            compression,
             lines: GilCell::new(HeaderCache::new()),
             changing: GilCell::new(Changing::default()),
         })

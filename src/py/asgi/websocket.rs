@@ -381,7 +381,7 @@ impl Request {
         let lines = line.into_iter().chain(extension);
         // The status 200 is the equivalent of 101 in HTTP/1.1 (RFC 9220 section 3).
         Self::hold_head(slf, 200, headers.as_ref(), lines)?;
-        Self::send_part(slf, Bytes::new(), false)?;
+        Self::send_part(slf, Bytes::new(), false, false)?;
         this.written(py);
         if this.state.with(py, |state| state.disconnected) {
             return Err(ClientDisconnected::new_err("the client has gone"));

@@ -5,6 +5,7 @@
 //! | `service` | [`TcpService`](service::TcpService): the connections of a server, of either version |
 //! | `lower_transport` | the transport beneath: a stream of this extension, TLS over it, or any other transport |
 //! | `ends` | the addresses and TLS of a connection, for scopes |
+//! | `proxy_header` | the header of the PROXY protocol, for Python |
 //! | `limits` | the limits of both versions from Python |
 //!
 //! A stream of this extension exchanges bytes with a connection without Python objects.
@@ -12,11 +13,13 @@
 pub mod ends;
 pub mod limits;
 pub mod lower_transport;
+mod proxy_header;
 pub mod service;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<service::TcpService>()?;
+    m.add_function(wrap_pyfunction!(proxy_header::read_proxy_header, m)?)?;
     m.add_class::<limits::TcpLimits>()
 }
