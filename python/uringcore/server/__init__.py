@@ -50,6 +50,10 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
 | ``_asgi_scope`` | the part of ASGI's scope that all requests share |
+| ``_web_options`` | options of files, compression and the PROXY protocol |
+| ``_proxy_protocol`` | ``--proxy-protocol``: the header that a proxy sends before a client's bytes |
+| ``_static_files``, ``_static_routes`` | files of a folder as an application; the option ``--static`` |
+| ``_conditional_requests``, ``_byte_ranges``, ``_content_types`` | conditions, ranges, types of files |
 | ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |
 
 The extension serves the requests themselves: it makes the scope, runs the application in a task, and
@@ -157,12 +161,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from uringcore.server._startup_errors import StartupError, require_uvicorn
+from uringcore.server._static_files import StaticFiles
 
 if TYPE_CHECKING:
     from uringcore.server._config import Config
     from uringcore.server._server import Server
 
-__all__ = ["Config", "Server", "StartupError", "run"]
+__all__ = ["Config", "Server", "StartupError", "StaticFiles", "run"]
 
 
 def run(app: Any, **options: Any) -> None:

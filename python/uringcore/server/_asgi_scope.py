@@ -13,7 +13,8 @@ __all__ = ["DEBUG_EXTENSIONS", "EXTENSIONS", "TLSExtension", "common_scope", "en
 EXTENSIONS: dict[str, dict[str, Any]] = {
     "http.response.trailers": {},
     "http.response.early_hint": {},
-    "http.response.pathsend": {},
+    # `path` may be a file of `StaticFolder`, with `offset`, `count` and `more_body`.
+    "http.response.pathsend": {"uringcore.static_file": {}},
     "http.response.zerocopysend": {},
 }
 

@@ -53,6 +53,7 @@ def make_asgi(
         fresh_context=getattr(config, "reset_contextvars", False),
         websockets=websocket_limits(config),
         direct=direct(config.loaded_app),
+        compression=getattr(config, "compression", None),
     )
 
 

@@ -25,6 +25,7 @@ from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._http3_limits import limit_options
 from uringcore.server._startup_errors import StartupError, ended_by_sigterm
 from uringcore.server._uvicorn_option_support import PLACES, idle_options, option_name
+from uringcore.server._web_options import WebOptions
 
 __all__ = ["command"]
 
@@ -184,9 +185,73 @@ def our_options() -> list[click.Parameter]:
             help="Folder for qlog traces of HTTP/3 connections, at most --http3-qlog-open-traces at a time. "
             "For diagnosis, not for permanent use.",
         ),
+        *options_of_web(),
         *options_of_traces(),
         *options_of_observability(),
         *options_of_limits(),
+    ]
+
+
+def options_of_web() -> list[click.Parameter]:
+    """The options of files and compression."""
+    defaults = WebOptions()
+    return [
+        click.Option(
+            ["--static"],
+            metavar="/PREFIX=FOLDER",
+            multiple=True,
+            help="Serve the files of this folder below this path, over each HTTP version. Below the prefix / "
+            "the application gets the requests for which there is no file.",
+        ),
+        click.Option(
+            ["--static-cache-control"],
+            metavar="VALUE",
+            help="Cache-Control of the files of --static.",
+        ),
+        click.Option(
+            ["--compress"],
+            is_flag=True,
+            help="Compress responses for clients that accept it, over HTTP/3 and with --http native.",
+        ),
+        click.Option(
+            ["--compress-codings"],
+            default=",".join(defaults.codings),
+            show_default=True,
+            help="Codings of --compress, in the order of preference.",
+        ),
+        click.Option(
+            ["--compress-min-size"],
+            type=click.IntRange(min=0),
+            default=defaults.compress_min_size,
+            show_default=True,
+            help="Bytes of content below which responses are not compressed.",
+        ),
+        click.Option(
+            ["--compress-level"],
+            type=click.IntRange(1, 9),
+            help="1 (fast) to 9 (small).  [default: zstd 3, br 4, gzip 6]",
+        ),
+        click.Option(
+            ["--compress-streams"],
+            type=click.IntRange(min=0),
+            default=defaults.compress_streams,
+            show_default=True,
+            help="Responses of a process that are compressed at the same time, without those of up to "
+            "128 KiB in one message. Further ones are not compressed.",
+        ),
+        click.Option(
+            ["--proxy-protocol"],
+            is_flag=True,
+            help="Expect a header of the PROXY protocol (version 1 or 2) before TLS and HTTP on each TCP "
+            "connection. Only peers of --forwarded-allow-ips may connect.",
+        ),
+        click.Option(
+            ["--proxy-protocol-timeout"],
+            type=click.FloatRange(min=0, min_open=True),
+            default=defaults.proxy_protocol_timeout,
+            show_default=True,
+            help="Seconds within which this header must be complete.",
+        ),
     ]
 
 

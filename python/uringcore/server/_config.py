@@ -23,6 +23,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.lifespan.on import LifespanOn
 
 from uringcore._private_files import mark_checked, warn_if_exposed
+from uringcore._uringcore import ResponseCompression
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
@@ -39,7 +40,7 @@ from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._request_log import log_config
 from uringcore.server._secret_keys import ServerKeys
-from uringcore.server._shared_process_folder import SharedFolder
+from uringcore.server._shared_process_folder import SharedFolder, close_in
 from uringcore.server._startup_checks import (
     check_environment,
     check_http3_port,
@@ -50,6 +51,7 @@ from uringcore.server._startup_checks import (
     check_qlog_dir,
 )
 from uringcore.server._startup_errors import StartupError
+from uringcore.server._web_options import WebOptions, web_options
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
 
@@ -132,9 +134,9 @@ class Config(UvicornConfig):
       127.0.0.1; then the application's ports do not serve them.
     - ``status_page``: the path of a page about the server; with ``status_on_metrics_port`` on the metrics
       port only.
-    - ``http3_`` and the name of a field of :class:`~uringcore.server._http3_limits.HTTP3Limits`,
-      :class:`~uringcore.server._http3_limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`:
-      that limit.
+    - ``http3_`` and a field of ``HTTP3Limits`` or ``SessionLimits`` (:mod:`uringcore.server._http3_limits`) or of
+      :class:`~uringcore.quic.limits.ServerLimits`: a limit.
+    - the fields' names of :class:`~uringcore.server._web_options.WebOptions`: files and compression.
     """
 
     # An attribute of uvicorn's that this class changes.
@@ -202,6 +204,8 @@ class Config(UvicornConfig):
         self.session_limits: SessionLimits = found[1]
         self.quic_limits: ServerLimits = found[2]
         self.http3_trace_limits: TraceLimits = trace_limits(options)
+        self.web: WebOptions = web_options(options)
+        self.compression: ResponseCompression | None = None
         self.keys: ServerKeys = ServerKeys(http3_token_key, http3_reset_key, http3_reset_group)
         self.http3_port = http3_port
         self.http3_fd = http3_fd
@@ -318,6 +322,8 @@ class Config(UvicornConfig):
             self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:
             self.lifespan_class = Lifespan
+        self.loaded_app = self.web.wrap(self.loaded_app)
+        self.compression = self.web.compression()
         if self.http3:
             self.quic = self._quic_configuration()
         if self.is_observed:
@@ -542,9 +548,3 @@ class Config(UvicornConfig):
         except (ImportError, ValueError) as exc:
             raise quic_refusal(self, exc) from None
         return configuration
-
-
-def close_in(process: int, files: contextlib.ExitStack) -> None:
-    """Closes ``files``, unless this process is a fork of the one that made them."""
-    if os.getpid() == process:
-        files.close()

@@ -51,6 +51,7 @@ from uringcore.server._listening_sockets import (
     log_metrics_address,
 )
 from uringcore.server._metrics_port import MetricsPort
+from uringcore.server._proxy_protocol import expect_headers
 from uringcore.server._quic_listener import HTTP3Listener
 from uringcore.server._request_log import RequestLog
 from uringcore.server._startup_errors import STARTUP_FAILURE
@@ -207,7 +208,8 @@ class Server(UvicornServer):
             if config.observer is not None:
                 config.observer.sources.tcp = config.http1.service
         try:
-            await super().startup(sockets.tcp)
+            with expect_headers(config, self._log().report):
+                await super().startup(sockets.tcp)
         except OSError as exc:
             # Another process may listen on the port now.
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)

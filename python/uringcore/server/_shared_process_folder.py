@@ -21,7 +21,7 @@ import stat
 import tempfile
 from typing import Any
 
-__all__ = ["LOCK", "SharedFolder"]
+__all__ = ["LOCK", "SharedFolder", "close_in"]
 
 LOCK = "lock"
 
@@ -111,3 +111,9 @@ def _remove_if_left(path: str) -> None:
 
 SUFFIX = ".d"
 """Folders of older versions have another suffix and no lock."""
+
+
+def close_in(process: int, files: contextlib.ExitStack) -> None:
+    """Closes ``files``, unless this process is a fork of the one that made them."""
+    if os.getpid() == process:
+        files.close()

@@ -108,11 +108,22 @@ def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iter
     for names, why in reasons(config, http3=http3):
         for name in sorted(names.intersection(given)):
             yield f"{option_name(name)} does nothing: {why}."
+    yield from compression_effects(given, config, http3=http3)
     if not http3:
         shared = SHARED_LIMITS if getattr(config, "is_native_http", False) else frozenset()
         for name in sorted(given):
             if name.startswith("http3_") and name.removeprefix("http3_") not in shared:
                 yield f"{option_name(name)} does nothing: HTTP/3 is off."
+
+
+def compression_effects(given: Collection[str], config: Config, *, http3: bool) -> Iterator[str]:
+    """Yields a line if ``--compress`` does not apply to HTTP/1.1: uvicorn's classes do not compress."""
+    if "compress" not in given or getattr(config, "is_native_http", False):
+        return
+    if http3:
+        yield "--compress applies to HTTP/3 alone: over HTTP/1.1 it needs --http native."
+    else:
+        yield "--compress does nothing: over HTTP/1.1 it needs --http native."
 
 
 Reasons = Iterator[tuple[frozenset[str], str]]
@@ -125,6 +136,7 @@ def reasons(config: Config, *, http3: bool) -> Reasons:
     yield from reasons_of_processes(config)
     yield from reasons_of_observability(config)
     yield from reasons_of_protocols(config)
+    yield from reasons_of_web(config)
     if http3 or getattr(config, "is_native_http", False):
         yield from reasons_of_limits(config)
     if http3:
@@ -176,7 +188,9 @@ def reasons_of_observability(config: Config) -> Reasons:
 
 
 def reasons_of_protocols(config: Config) -> Reasons:
-    if not config.proxy_headers:
+    if not config.proxy_headers and not getattr(
+        getattr(config, "web", None), "proxy_protocol", False
+    ):
         yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers is given"
     if not uses_h11(config):
         yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
@@ -228,6 +242,19 @@ def reasons_of_http3(config: Config) -> Reasons:
         for name, most in limits._too_large_for_memory().items():
             why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
             yield frozenset({f"http3_{name}"}), why
+
+
+def reasons_of_web(config: Config) -> Reasons:
+    web = getattr(config, "web", None)
+    if web is None:
+        return
+    if not web.static:
+        yield frozenset({"static_cache_control"}), "there is no --static"
+    if not web.proxy_protocol:
+        yield frozenset({"proxy_protocol_timeout"}), "there is no --proxy-protocol"
+    if not web.compress:
+        names = {field.name for field in fields(web) if field.name.startswith("compress_")}
+        yield frozenset(names), "there is no --compress"
 
 
 def uses_h11(config: Config) -> bool:

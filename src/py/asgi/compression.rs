@@ -1,7 +1,7 @@
 //! Compression of responses by negotiation (`uringcore_http::content_coding`): the settings of a server, and the
 //! encoder of a response.
 //!
-//! A response that is complete with its first content is compressed in one step. The content of any other response is
+//! A response of up to 128 KiB that is complete with its first content is compressed in one step. The content of any other response is
 //! compressed message by message, and each message is flushed, so that the client can read it at once. Parts of files
 //! are not flushed.
 //!
