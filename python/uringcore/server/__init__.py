@@ -50,8 +50,11 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
 | ``_asgi_scope`` | the part of ASGI's scope that all requests share |
-| ``_web_options`` | options of files, compression and the PROXY protocol |
+| ``_web_options`` | options of the features in the next rows |
 | ``_proxy_protocol`` | ``--proxy-protocol``: the header that a proxy sends before a client's bytes |
+| ``_redirect_port`` | ``--redirect-http``: a port whose requests are redirected to HTTPS |
+| ``_request_ids``, ``_trace_context`` | ``--request-ids``: identifiers of requests; ``traceparent`` |
+| ``_request_hook`` | ``--request-hook``: an observer of requests, such as OpenTelemetry |
 | ``_static_files``, ``_static_routes`` | files of a folder as an application; the option ``--static`` |
 | ``_conditional_requests``, ``_byte_ranges``, ``_content_types`` | conditions, ranges, types of files |
 | ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |

@@ -252,6 +252,30 @@ def options_of_web() -> list[click.Parameter]:
             show_default=True,
             help="Seconds within which this header must be complete.",
         ),
+        click.Option(
+            ["--redirect-http"],
+            metavar="PORT",
+            type=click.IntRange(0, 65535),
+            help="Redirect requests on this TCP port of --host to HTTPS (308), if the certificate is for "
+            "their host.",
+        ),
+        click.Option(
+            ["--redirect-https-port"],
+            type=click.IntRange(1, 65535),
+            help="Port of HTTPS in these redirects.  [default: --port]",
+        ),
+        click.Option(
+            ["--request-ids"],
+            is_flag=True,
+            help="Give each request an identifier and a W3C trace context: in scope['state'], in the log, "
+            "and as X-Request-ID, which proxies of --forwarded-allow-ips may set.",
+        ),
+        click.Option(
+            ["--request-hook"],
+            metavar="MODULE:ATTRIBUTE",
+            help="Object whose methods request_started and request_ended observe each request, with "
+            "OpenTelemetry's attributes.",
+        ),
     ]
 
 

@@ -252,9 +252,6 @@ class Config(UvicornConfig):
         port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
         check_paths(port_path, status_page, one_port=one_port)
         check_metrics_port(self, metrics_host, metrics_port)
-        if status_on_metrics_port and (metrics_port is None or status_page is None):
-            missing = "--metrics-port" if metrics_port is None else "--status-page"
-            raise StartupError(f"--status-on-metrics-port: there is no {missing}")
         check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()
@@ -322,7 +319,7 @@ class Config(UvicornConfig):
             self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:
             self.lifespan_class = Lifespan
-        self.loaded_app = self.web.wrap(self.loaded_app)
+        self.loaded_app = self.web.wrap(self.loaded_app, self.forwarded_allow_ips)
         self.compression = self.web.compression()
         if self.http3:
             self.quic = self._quic_configuration()
@@ -514,6 +511,8 @@ class Config(UvicornConfig):
     def _check_certificate(self) -> None:
         if self.is_ssl and self.ssl_context_factory is None:
             check_certificate(self)
+        elif self.web.redirect_http is not None:
+            raise StartupError("--redirect-http: needs a certificate (--ssl-certfile, --dev-cert)")
 
     def _quic_logger(self) -> QuicSequenceLogger | None:
         if self.http3_qlog_dir is None:

@@ -68,7 +68,17 @@ class _Log(Protocol):
 class NativeHTTP1:
     """HTTP over TCP in one server."""
 
-    def __init__(self, config: Any, asgi: AsgiService, state: ServerState, log: _Log) -> None:
+    def __init__(
+        self,
+        config: Any,
+        asgi: AsgiService,
+        state: ServerState,
+        log: _Log,
+        *,
+        redirects: bool = False,
+    ) -> None:
+        """``redirects`` is true for the port of ``--redirect-http``, without TLS and WebSocket."""
+        is_secure = config.is_ssl and not redirects
         names = SHARED_LIMITS - CLIENT_LIMITS
         limits = {name: getattr(config.http3_limits, name) for name in names}
         observer = config.observer
@@ -78,13 +88,13 @@ class NativeHTTP1:
             TcpLimits(
                 **limits,
                 keep_alive=float(config.timeout_keep_alive),
-                websockets=websocket_limits(config) is not None,
+                websockets=websocket_limits(config) is not None and not redirects,
                 compresses=config.ws_per_message_deflate,
                 clients=config.quic_limits._options(),
-                is_secure=config.is_ssl,
+                is_secure=is_secure,
             ),
             connections=state.connections,
-            tls=extension_of(config) if config.is_ssl else None,
+            tls=extension_of(config) if is_secure else None,
             on_slow=None if observer is None else observer.response_given_up,
         )
         self._log = log

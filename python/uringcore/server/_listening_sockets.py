@@ -145,17 +145,21 @@ def bind_missing(found: ServerSockets, config: Config) -> None:
 
 
 def bind_metrics(config: Config) -> None:
-    """Binds the port of the metrics, unless that is done already. Raises ``OSError``."""
-    if config.metrics_port is None or config.metrics_sockets:
-        return
-    bound = bind_addresses(config.metrics_host, config.metrics_port, None, tcp="--metrics-port")
-    config.metrics_sockets += bound.tcp
-    try:
-        for sock in bound:
-            sock.listen()
-    except BaseException:
-        close_metrics(config)
-        raise
+    """The ports of the metrics and of redirects, unless they are bound. Raises ``OSError``."""
+    web = config.web
+    for option, host, port, sockets in (
+        ("--metrics-port", config.metrics_host, config.metrics_port, config.metrics_sockets),
+        ("--redirect-http", config.host, web.redirect_http, web.redirect_sockets),
+    ):
+        if port is None or sockets:
+            continue
+        try:
+            sockets += bind_addresses(host, port, None, tcp=option).tcp
+            for sock in sockets:
+                sock.listen()
+        except BaseException:
+            close_metrics(config)
+            raise
 
 
 def bind_metrics_or_exit(config: Config) -> None:
@@ -167,9 +171,10 @@ def bind_metrics_or_exit(config: Config) -> None:
 
 
 def close_metrics(config: Config) -> None:
-    """Closes the metrics socket in this process."""
-    while config.metrics_sockets:
-        config.metrics_sockets.pop().close()
+    """Closes these ports in this process."""
+    for sockets in (config.metrics_sockets, config.web.redirect_sockets):
+        while sockets:
+            sockets.pop().close()
 
 
 def bind_addresses(
@@ -318,7 +323,10 @@ def log_addresses(config: Config, sockets: ServerSockets) -> None:
 
 
 def log_metrics_address(config: Config) -> None:
-    """Logs the address of the metrics, if they have a port, and of the status page on it."""
+    """Logs the address of the metrics, if they have a port, and of the status page on it; and that of
+    redirects."""
+    for sock in config.web.redirect_sockets:
+        logger.info("Redirecting http://%s to HTTPS", at(sock))
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
         if config.status_on_metrics_port:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from uvicorn.config import LOGGING_CONFIG
 
 from uringcore._log_rate_limits import ClientLog
+from uringcore.server._request_ids import identity_of
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["LogHandler", "RequestLog", "log_config"]
@@ -59,6 +60,7 @@ class RequestLog(ClientLog):
             path,
             scope["http_version"],
             status,
+            extra=identity_of(scope),
         )
 
 
@@ -98,6 +100,9 @@ def log_config(form: str) -> dict[str, Any]:
     if form == "json":
         formatter = {"()": "uringcore.server._json_log.JSONFormatter"}
         config["formatters"] = {"default": {**formatter}, "access": {**formatter}}
-    elif form != "text":
+    elif form == "text":
+        access = "uringcore.server._request_ids.IdentifyingAccessFormatter"
+        config["formatters"]["access"]["()"] = access
+    else:
         raise StartupError(f"--log-format: must be text or json, not {form!r}")
     return config

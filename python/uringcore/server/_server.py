@@ -53,6 +53,7 @@ from uringcore.server._listening_sockets import (
 from uringcore.server._metrics_port import MetricsPort
 from uringcore.server._proxy_protocol import expect_headers
 from uringcore.server._quic_listener import HTTP3Listener
+from uringcore.server._redirect_port import start_redirects
 from uringcore.server._request_log import RequestLog
 from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._tcp_shutdown import (
@@ -222,6 +223,7 @@ class Server(UvicornServer):
             await self._start_http3(places)
         if config.is_ssl and config.ssl_context_factory is None:
             self._certificate = CertificateReloader(config)
+        await start_redirects(self, self._log(), self._own_copy)
         if config.observer is not None and config.metrics_sockets:
             self._metrics = MetricsPort(config.observer)
             await self._metrics.start([self._own_copy(sock) for sock in config.metrics_sockets])

@@ -139,6 +139,10 @@ def check_paths(metrics_path: str | None, status_page: str | None, *, one_port: 
 
 def check_metrics_port(config: Config, host: str, port: int | None) -> None:
     """Checks the metrics port. Other conflicts of addresses are reported when it is bound."""
+    status_page = getattr(config, "status_page", None)
+    if getattr(config, "status_on_metrics_port", False) and (port is None or status_page is None):
+        missing = "--metrics-port" if port is None else "--status-page"
+        raise StartupError(f"--status-on-metrics-port: there is no {missing}")
     if port is None:
         return
     if not 0 <= port <= 65535:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
-
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._static_files import StaticFiles, route_path
 
 __all__ = ["StaticRoutes", "parse_static", "static_routes"]
-
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class StaticRoutes:
@@ -67,23 +63,12 @@ def refusal(why: str) -> StartupError:
     return StartupError(f"static: {why}", option="static")
 
 
-def static_routes(
-    given: Iterable[str], cache_control: str | None
-) -> Callable[[Application], Application]:
-    """Returns the function that wraps an application. Raises :class:`StartupError`."""
+def static_routes(application: Any, given: Iterable[str], cache_control: str | None) -> Any:
+    """Returns the application with folders in front of it. Raises :class:`StartupError`."""
     folders: dict[str, StaticFiles] = {}
     for prefix, folder in parse_static(given).items():
         try:
             folders[prefix] = StaticFiles(folder, cache_control=cache_control)
         except OSError as exc:
             raise refusal(f"{folder}: {exc.strerror}") from None
-
-    def wrap(application: Any) -> Any:
-        # Inside uvicorn's middleware, which the extension skips for requests without X-Forwarded fields.
-        if type(application) is ProxyHeadersMiddleware:
-            inner: Any = application.app
-            application.app = StaticRoutes(inner, folders)
-            return application
-        return StaticRoutes(application, folders)
-
-    return wrap
+    return StaticRoutes(application, folders)

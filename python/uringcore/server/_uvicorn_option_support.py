@@ -252,6 +252,8 @@ def reasons_of_web(config: Config) -> Reasons:
         yield frozenset({"static_cache_control"}), "there is no --static"
     if not web.proxy_protocol:
         yield frozenset({"proxy_protocol_timeout"}), "there is no --proxy-protocol"
+    if web.redirect_http is None:
+        yield frozenset({"redirect_https_port"}), "there is no --redirect-http"
     if not web.compress:
         names = {field.name for field in fields(web) if field.name.startswith("compress_")}
         yield frozenset(names), "there is no --compress"

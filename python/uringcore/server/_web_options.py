@@ -6,11 +6,17 @@ They are arguments of :class:`~uringcore.server.Config` and options of the comma
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from uvicorn.importer import ImportFromStringError, import_from_string
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
 from uringcore._uringcore import ResponseCompression
+from uringcore.server._request_hook import HookedRequests
+from uringcore.server._request_ids import RequestIds, identify_records
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._static_routes import parse_static, static_routes
 
@@ -56,6 +62,22 @@ class WebOptions:
     proxy_protocol_timeout: float = 5.0
     """Seconds within which the header must be complete. Otherwise the connection is closed."""
 
+    redirect_http: int | None = None
+    """A TCP port without TLS on the server's host, whose requests are redirected to HTTPS (308), if the
+    certificate is for their host."""
+
+    redirect_https_port: int | None = None
+    """The port of HTTPS in these redirects; ``None`` for the server's own."""
+
+    request_ids: bool = False
+    """Give each request an identifier and a trace context: see :mod:`uringcore.server._request_ids`."""
+
+    request_hook: Any = None
+    """An object that observes requests, or its import string: see :mod:`uringcore.server._request_hook`."""
+
+    redirect_sockets: list[socket.socket] = field(default_factory=list, init=False, compare=False)
+    """The bound sockets of ``redirect_http``, which worker processes inherit from their parent."""
+
     def __post_init__(self) -> None:
         parse_static(self.static)
         check_text("static_cache_control", self.static_cache_control)
@@ -64,6 +86,9 @@ class WebOptions:
         for name in ("compress_min_size", "compress_streams"):
             if getattr(self, name) < 0:
                 raise refusal(name, f"must be 0 or more, not {getattr(self, name)}")
+        for name in ("redirect_http", "redirect_https_port"):
+            if not 0 <= (getattr(self, name) or 0) <= 65535:
+                raise refusal(name, f"must be 0 to 65535, not {getattr(self, name)}")
         if self.proxy_protocol_timeout <= 0:
             raise refusal("proxy_protocol_timeout", "must be more than 0 seconds")
         for coding in self.codings:
@@ -77,11 +102,26 @@ class WebOptions:
         given = self.compress_codings
         return [one.strip() for one in (given.split(",") if isinstance(given, str) else given)]
 
-    def wrap(self, application: Any) -> Any:
-        """Returns the application with the folders in front of it."""
-        if not self.static:
-            return application
-        return static_routes(self.static, self.static_cache_control)(application)
+    def wrap(self, application: Any, forwarded_allow_ips: Any) -> Any:
+        """Returns the application with the folders, the hook and the identifiers in front of it.
+
+        Folders and hook are inside of uvicorn's middleware for X-Forwarded fields, which the extension
+        skips for requests without them, and the identifiers outside.
+        """
+        proxies = application if type(application) is ProxyHeadersMiddleware else None
+        inner: Any = application if proxies is None else proxies.app
+        if self.static:
+            inner = static_routes(inner, self.static, self.static_cache_control)
+        if self.request_hook is not None:
+            inner = HookedRequests(inner, imported_hook(self.request_hook))
+        if proxies is None:
+            application = inner
+        else:
+            proxies.app = inner
+        if self.request_ids:
+            identify_records()
+            return RequestIds(application, forwarded_allow_ips)
+        return application
 
     def compression(self) -> ResponseCompression | None:
         """Makes the compression of a process."""
@@ -97,9 +137,19 @@ class WebOptions:
 
 def web_options(options: dict[str, Any]) -> WebOptions:
     """Takes these options out of a server's options."""
-    names = {field.name for field in fields(WebOptions)}
+    names = {one.name for one in fields(WebOptions) if one.init}
     given = {name: options.pop(name) for name in names.intersection(options)}
     return WebOptions(**given)
+
+
+def imported_hook(hook: Any) -> Any:
+    """Returns the object of ``request_hook``."""
+    if not isinstance(hook, str):
+        return hook
+    try:
+        return import_from_string(hook)
+    except (ImportError, ImportFromStringError) as exc:
+        raise refusal("request_hook", str(exc)) from None
 
 
 def refusal(option: str, why: str) -> StartupError:

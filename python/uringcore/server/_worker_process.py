@@ -245,7 +245,7 @@ def begin(
     if stdin is not None:
         # multiprocessing closes the standard input of child processes, and debuggers need it, as in uvicorn.
         sys.stdin = os.fdopen(stdin)
-    slot.keep_from_children([*sockets, *config.metrics_sockets])
+    slot.keep_from_children([*sockets, *config.metrics_sockets, *config.web.redirect_sockets])
     slot.take(config)
     config.configure_logging()
     target(config, sockets, slot)

@@ -442,7 +442,15 @@ fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
         .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))
 }
 
+/// True if a certificate in DER is for this DNS name or IP address.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
+fn certificate_is_for(certificate: BytesLike<'_>, host: &str) -> bool {
+    uringcore_quic::tls::is_for_host(&certificate, host)
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(certificate_is_for, m)?)?;
     m.add_function(wrap_pyfunction!(certificate_validity, m)?)?;
     m.add_class::<MemorySessionStore>()?;
     m.add_class::<QuicClientSetup>()?;

@@ -44,7 +44,7 @@ pub(crate) use sessions::resumption::TicketInbox;
 pub(crate) use versions::{Answer, Versions, reserved_besides};
 pub(crate) use wall_clock::ApplicationClock;
 
-pub use certificates::{SERVER_NAMES_MAX, validity_dates::validity};
+pub use certificates::{SERVER_NAMES_MAX, host_names::is_for_host, validity_dates::validity};
 pub use keys::stateless_reset_keys::RESET_KEYS_MAX;
 pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
 pub use settings::{

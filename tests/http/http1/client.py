@@ -21,7 +21,7 @@ class Response:
     trailers: tuple[tuple[str, str], ...] = ()
 
     def get(self, name: str) -> str | None:
-        return dict(self.fields).get(name)
+        return {key.lower(): value for key, value in self.fields}.get(name)
 
 
 class Raw:

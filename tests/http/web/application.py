@@ -35,6 +35,10 @@ async def show(scope, receive, send):
     await respond(send, json.dumps(shown).encode(), kind=b"application/json")
 
 
+async def state(scope, receive, send):
+    await respond(send, json.dumps(scope["state"]).encode(), kind=b"application/json")
+
+
 async def text(scope, receive, send):
     """The text in one message, or with a number in the path in that many."""
     parts = int(scope["path"].split("/")[2] or 1)
@@ -111,6 +115,7 @@ async def failing(scope, receive, send):
 
 
 ROUTES = {
+    "state": state,
     "text": text,
     "small": small,
     "page": page,

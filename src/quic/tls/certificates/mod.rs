@@ -7,6 +7,7 @@
 //! | `roots` | the authorities that a verifier trusts |
 //! | `configured_key_errors` | errors of a configured chain and its key |
 //! | `validity_dates` | the two dates of a certificate |
+//! | `host_names` | the hosts that a certificate is for |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
 //! | `rejection_texts` | texts for rejected certificates |
 //!
@@ -26,6 +27,7 @@ use webpki::EndEntityCert;
 
 pub(super) mod configured_key_errors;
 pub(super) mod ed448;
+pub(super) mod host_names;
 pub(super) mod rejection_texts;
 pub(super) mod roots;
 pub(super) mod validity_dates;

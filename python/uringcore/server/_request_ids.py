@@ -1,0 +1,118 @@
+"""The option ``--request-ids``: an identifier for each request, and its W3C trace context.
+
+The application gets both in ``scope["state"]``, the client the identifier in ``X-Request-ID``, and the
+lines of the log that a request causes have them as fields. Without the option nothing here runs.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import secrets
+from collections.abc import Container
+from typing import Any
+
+from uvicorn.logging import AccessFormatter
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from uringcore.server._trace_context import trace_context
+
+__all__ = ["IdentifyingAccessFormatter", "RequestIds", "identify_records", "identity_of"]
+
+FIELDS = ("request_id", "trace_id", "span_id")
+"""Keys of ``scope["state"]``, and attributes of log records."""
+
+GIVEN = re.compile(rb"[0-9A-Za-z._~+/=:@-]{1,128}")
+"""The form of an accepted X-Request-ID. It cannot change the meaning of a log line or of a header field."""
+
+current: contextvars.ContextVar[dict[str, str] | None]
+current = contextvars.ContextVar("uringcore_request_ids", default=None)
+
+
+class RequestIds:
+    """Wraps an application, outside of the middleware that replaces the client's address.
+
+    ``trusted`` contains the peers whose ``X-Request-ID`` is accepted (``forwarded_allow_ips``). A request
+    of another one, or with several or an odd value, gets a new identifier of 32 hexadecimal digits.
+    ``traceparent`` is accepted from everybody if it is valid.
+    """
+
+    def __init__(self, application: Any, forwarded_allow_ips: Any) -> None:
+        self._application = application
+        self._trusted: Container[str | None] = ProxyHeadersMiddleware(
+            None,  # type: ignore[arg-type]
+            trusted_hosts=forwarded_allow_ips,
+        ).trusted_hosts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Runs as an ASGI application."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._application(scope, receive, send)
+            return
+        request_id = self._request_id(scope)
+        traces = [value for name, value in scope["headers"] if name == b"traceparent"]
+        trace = trace_context(traces)
+        ids = {"request_id": request_id, "trace_id": trace.trace_id, "span_id": trace.span_id}
+        state = scope.setdefault("state", {})
+        state.update(ids)
+        state["parent_span_id"] = trace.parent_span_id
+        field = (b"x-request-id", request_id.encode())
+
+        async def send_identified(message: Any) -> None:
+            if message["type"] in ("http.response.start", "websocket.accept"):
+                headers = list(message.get("headers") or ())
+                if all(bytes(name).lower() != field[0] for name, _ in headers):
+                    message = {**message, "headers": [*headers, field]}
+            await send(message)
+
+        token = current.set(ids)
+        try:
+            await self._application(scope, receive, send_identified)
+        finally:
+            current.reset(token)
+
+    def _request_id(self, scope: Any) -> str:
+        client = scope.get("client")
+        if (client[0] if client else None) in self._trusted:
+            given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+            if len(given) == 1 and GIVEN.fullmatch(given[0]):
+                return str(given[0].decode())
+        return secrets.token_hex(16)
+
+
+def identity_of(scope: Any) -> dict[str, str] | None:
+    """Returns the fields of a log line about the request with this scope; ``None`` without the option."""
+    state = scope.get("state")
+    if not isinstance(state, dict) or "request_id" not in state:
+        return None
+    return {name: state[name] for name in FIELDS if isinstance(state.get(name), str)}
+
+
+class IdentityFilter(logging.Filter):
+    """Adds the fields to records that are logged in the context of a request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ids = current.get()
+        if ids is not None:
+            for name, value in ids.items():
+                record.__dict__.setdefault(name, value)
+        return True
+
+
+def identify_records() -> None:
+    """Adds the fields to the records of the server's loggers. Handlers of a program may use
+    :class:`IdentityFilter` too."""
+    for name in ("uvicorn.access", "uvicorn.error"):
+        found = logging.getLogger(name)
+        if not any(isinstance(one, IdentityFilter) for one in found.filters):
+            found.addFilter(IdentityFilter())
+
+
+class IdentifyingAccessFormatter(AccessFormatter):
+    """uvicorn's format of the access log, with the fields at the end of a line that has them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Returns the line."""
+        found = [f"{name}={record.__dict__[name]}" for name in FIELDS if name in record.__dict__]
+        return " ".join([super().formatMessage(record), *found])
