@@ -55,6 +55,8 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_redirect_port`` | ``--redirect-http``: a port whose requests are redirected to HTTPS |
 | ``_request_ids``, ``_trace_context`` | ``--request-ids``: identifiers of requests; ``traceparent`` |
 | ``_request_hook`` | ``--request-hook``: an observer of requests, such as OpenTelemetry |
+| ``_wsgi``, ``_wsgi_environ`` | WSGI applications as ASGI applications; the environment of a request |
+| ``_worker_threads`` | the threads of WSGI applications |
 | ``_static_files``, ``_static_routes`` | files of a folder as an application; the option ``--static`` |
 | ``_conditional_requests``, ``_byte_ranges``, ``_content_types`` | conditions, ranges, types of files |
 | ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |

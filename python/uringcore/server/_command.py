@@ -271,6 +271,13 @@ def options_of_web() -> list[click.Parameter]:
             "and as X-Request-ID, which proxies of --forwarded-allow-ips may set.",
         ),
         click.Option(
+            ["--wsgi-threads"],
+            type=click.IntRange(min=1),
+            default=defaults.wsgi_threads,
+            show_default=True,
+            help="Threads of a process for the requests of a WSGI application.",
+        ),
+        click.Option(
             ["--request-hook"],
             metavar="MODULE:ATTRIBUTE",
             help="Object whose methods request_started and request_ended observe each request, with "
@@ -362,6 +369,8 @@ def uvicorn_options() -> list[click.Parameter]:
             )
         elif option.name == "loop":
             option.default = LOOP
+        elif option.name == "interface" and isinstance(option, click.Option):
+            option.help = "Interface of the application. 'auto' also detects WSGI (Flask, Django)."
         elif option.name == "http" and isinstance(option, click.Option):
             option.metavar = f"[native|{(option.metavar or '').strip('[]')}]"
             option.help = (

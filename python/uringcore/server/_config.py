@@ -319,7 +319,7 @@ class Config(UvicornConfig):
             self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:
             self.lifespan_class = Lifespan
-        self.loaded_app = self.web.wrap(self.loaded_app, self.forwarded_allow_ips)
+        self.loaded_app = self.web.wrap(self)
         self.compression = self.web.compression()
         if self.http3:
             self.quic = self._quic_configuration()

@@ -19,6 +19,7 @@ from uringcore.server._request_hook import HookedRequests
 from uringcore.server._request_ids import RequestIds, identify_records
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._static_routes import parse_static, static_routes
+from uringcore.server._wsgi import use_wsgi
 
 __all__ = ["CODINGS", "WebOptions", "web_options"]
 
@@ -75,6 +76,9 @@ class WebOptions:
     request_hook: Any = None
     """An object that observes requests, or its import string: see :mod:`uringcore.server._request_hook`."""
 
+    wsgi_threads: int = 32
+    """Threads of a process for the requests of a WSGI application. Further requests wait."""
+
     redirect_sockets: list[socket.socket] = field(default_factory=list, init=False, compare=False)
     """The bound sockets of ``redirect_http``, which worker processes inherit from their parent."""
 
@@ -89,6 +93,8 @@ class WebOptions:
         for name in ("redirect_http", "redirect_https_port"):
             if not 0 <= (getattr(self, name) or 0) <= 65535:
                 raise refusal(name, f"must be 0 to 65535, not {getattr(self, name)}")
+        if self.wsgi_threads < 1:
+            raise refusal("wsgi_threads", f"must be 1 or more, not {self.wsgi_threads}")
         if self.proxy_protocol_timeout <= 0:
             raise refusal("proxy_protocol_timeout", "must be more than 0 seconds")
         for coding in self.codings:
@@ -102,12 +108,15 @@ class WebOptions:
         given = self.compress_codings
         return [one.strip() for one in (given.split(",") if isinstance(given, str) else given)]
 
-    def wrap(self, application: Any, forwarded_allow_ips: Any) -> Any:
+    def wrap(self, config: Any) -> Any:
         """Returns the application with the folders, the hook and the identifiers in front of it.
 
-        Folders and hook are inside of uvicorn's middleware for X-Forwarded fields, which the extension
-        skips for requests without them, and the identifiers outside.
+        Folders and hook are inside of uvicorn's middleware for X-Forwarded fields, which the extension skips
+        for requests without them, and the identifiers outside. ``config`` is uvicorn's, after the import of
+        the application.
         """
+        use_wsgi(config, max_threads=self.wsgi_threads)
+        application = config.loaded_app
         proxies = application if type(application) is ProxyHeadersMiddleware else None
         inner: Any = application if proxies is None else proxies.app
         if self.static:
@@ -120,7 +129,7 @@ class WebOptions:
             proxies.app = inner
         if self.request_ids:
             identify_records()
-            return RequestIds(application, forwarded_allow_ips)
+            return RequestIds(application, config.forwarded_allow_ips)
         return application
 
     def compression(self) -> ResponseCompression | None:
