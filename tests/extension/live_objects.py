@@ -13,6 +13,7 @@ from typing import Any
 import uringcore
 from tests.webtransport.session_pairs import stream_pair
 from uringcore import http3
+from uringcore._uringcore import StaticFolder
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.h3.connection import H3Connection
 from uringcore.quic import ClientConfig, connect, listen
@@ -118,7 +119,9 @@ def without_a_loop() -> list[Any]:
     quic.connect(("127.0.0.1", 1), now=0.0)
     store = MemorySessionStore()
     store.put(b"ticket", b"session")
-    return [quic, H3Connection(quic), store, uringcore.new_event_loop()]
+    folder = StaticFolder("/proc/self/fdinfo")
+    file = StaticFolder("/usr/bin").open(b"env", may_wait=True)
+    return [quic, H3Connection(quic), store, uringcore.new_event_loop(), folder, file]
 
 
 async def living() -> list[Any]:

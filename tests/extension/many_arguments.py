@@ -16,6 +16,7 @@ from uringcore._uringcore import (
     QuicConnectionCore,
     QuicEndpoint,
     QuicServerSetup,
+    ResponseCompression,
     Spawn,
     WebSocketLimits,
     WebTransportLimits,
@@ -138,6 +139,8 @@ def all_settings() -> Iterator[Settings]:
     yield Settings("WebTransportLimits", WebTransportLimits, webtransport | {"patience": 1.0})
     websockets = {"max_size": 1, "max_queue": 1, "ping_interval": 1.0, "ping_timeout": 1.0}
     yield Settings("WebSocketLimits", WebSocketLimits, websockets)
+    compression = {"codings": ["gzip"], "min_size": 1, "level": 1, "max_streams": 1}
+    yield Settings("ResponseCompression", ResponseCompression, compression)
     yield Settings("ServerLimits", ServerLimits, defaults(ServerLimits))
     yield Settings("ClientConfig", ClientConfig, defaults(ClientConfig))
     yield Settings("ServerConfig", ServerConfig, defaults(ServerConfig, certificate=identity))

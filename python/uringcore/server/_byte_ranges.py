@@ -26,11 +26,11 @@ class ByteRange(NamedTuple):
     """A part of a file."""
 
     offset: int
-    count: int
+    length: int
 
     def content_range(self, size: int) -> bytes:
         """Returns the value of Content-Range."""
-        return b"bytes %d-%d/%d" % (self.offset, self.offset + self.count - 1, size)
+        return b"bytes %d-%d/%d" % (self.offset, self.offset + self.length - 1, size)
 
 
 class Unsatisfiable(Exception):
@@ -83,9 +83,9 @@ def merged(ranges: Sequence[ByteRange]) -> list[ByteRange]:
     """Merges ranges that overlap or nearly touch. If any do, the result is in ascending order."""
     found: list[ByteRange] = []
     for one in sorted(ranges):
-        if found and one.offset <= found[-1].offset + found[-1].count + GAP_BYTES:
+        if found and one.offset <= found[-1].offset + found[-1].length + GAP_BYTES:
             before = found.pop()
-            end = max(before.offset + before.count, one.offset + one.count)
+            end = max(before.offset + before.length, one.offset + one.length)
             one = ByteRange(before.offset, end - before.offset)
         found.append(one)
     return found if len(found) < len(ranges) else list(ranges)
@@ -107,5 +107,5 @@ class Multipart:
             for one in ranges
         ]
         self.end: bytes = b"\r\n--%b--\r\n" % boundary
-        parts = sum(len(head) + one.count for head, one in self.parts)
+        parts = sum(len(head) + one.length for head, one in self.parts)
         self.length: int = parts + len(self.end)

@@ -134,9 +134,9 @@ class Config(UvicornConfig):
       127.0.0.1; then the application's ports do not serve them.
     - ``status_page``: the path of a page about the server; with ``status_on_metrics_port`` on the metrics
       port only.
-    - ``http3_`` and a field of ``HTTP3Limits`` or ``SessionLimits`` (:mod:`uringcore.server._http3_limits`) or of
-      :class:`~uringcore.quic.limits.ServerLimits`: a limit.
-    - the fields' names of :class:`~uringcore.server._web_options.WebOptions`: files and compression.
+    - ``http3_`` and a field of ``HTTP3Limits`` or ``SessionLimits``
+      (:mod:`uringcore.server._http3_limits`) or of :class:`~uringcore.quic.limits.ServerLimits`: a limit.
+    - the fields of :class:`~uringcore.server._web_options.WebOptions`: files, compression and others.
     """
 
     # An attribute of uvicorn's that this class changes.

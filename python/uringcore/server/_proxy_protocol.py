@@ -15,7 +15,7 @@ import contextlib
 import functools
 import logging
 import ssl
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -79,7 +79,7 @@ class ProxyHeader(asyncio.Protocol):
     def __init__(
         self,
         make: Callable[..., Any],
-        trusted: Container[str | None],
+        trusted: Any,
         context: ssl.SSLContext | None,
         seconds: float,
         report: Report,

@@ -10,7 +10,6 @@ import contextvars
 import logging
 import re
 import secrets
-from collections.abc import Container
 from typing import Any
 
 from uvicorn.logging import AccessFormatter
@@ -40,7 +39,7 @@ class RequestIds:
 
     def __init__(self, application: Any, forwarded_allow_ips: Any) -> None:
         self._application = application
-        self._trusted: Container[str | None] = ProxyHeadersMiddleware(
+        self._trusted: Any = ProxyHeadersMiddleware(
             None,  # type: ignore[arg-type]
             trusted_hosts=forwarded_allow_ips,
         ).trusted_hosts

@@ -216,8 +216,7 @@ class Server(UvicornServer):
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
-        if self.lifespan.should_exit:
-            # Older versions of uvicorn return instead of exiting.
+        if self.lifespan.should_exit:  # Older versions of uvicorn return instead of exiting.
             sys.exit(STARTUP_FAILURE)
         if config.http3 and places:
             await self._start_http3(places)

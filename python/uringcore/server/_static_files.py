@@ -258,7 +258,7 @@ class StaticFiles:
         if ranges is not None:
             status, one = 206, ranges[0]
             head.append((b"content-range", one.content_range(size)))
-        head += [(b"content-type", found.kind), (b"content-length", b"%d" % one.count)]
+        head += [(b"content-type", found.kind), (b"content-length", b"%d" % one.length)]
         await send({"type": "http.response.start", "status": status, "headers": head})
         if scope["method"] == "HEAD":
             file.close()
@@ -343,13 +343,13 @@ async def send_file(
                 "type": "http.response.pathsend",
                 "path": file,
                 "offset": part.offset,
-                "count": part.count,
+                "count": part.length,
                 "more_body": more_body,
             }
         )
         return
     loop = asyncio.get_running_loop()
-    offset, end = part.offset, part.offset + part.count
+    offset, end = part.offset, part.offset + part.length
     while offset < end:
         # The file is closed between two parts, so that slow clients hold no descriptor.
         read = functools.partial(file.read, offset, min(end - offset, PART_BYTES))
@@ -360,5 +360,5 @@ async def send_file(
         await send(
             {"type": "http.response.body", "body": body, "more_body": more_body or offset < end}
         )
-    if part.count == 0:
+    if part.length == 0:
         await send({"type": "http.response.body", "body": b"", "more_body": more_body})

@@ -25,7 +25,7 @@ from typing import Any
 from uvicorn.middleware.asgi2 import ASGI2Middleware
 from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.middleware.wsgi import WSGIMiddleware
+from uvicorn.middleware.wsgi import WSGIMiddleware  # type: ignore[attr-defined]
 
 from uringcore.server._worker_threads import WorkerThreads
 from uringcore.server._wsgi_environ import environ_of

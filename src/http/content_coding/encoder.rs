@@ -49,7 +49,7 @@ impl Encoder {
             Coding::Brotli => Format::Brotli(Box::new(CompressorWriter::new(
                 Vec::new(),
                 BROTLI_BUFFER_BYTES,
-                level.into(),
+                level.min(BROTLI_LEVEL_MAX).into(),
                 WINDOW_BITS,
             ))),
             Coding::Gzip => {
@@ -60,11 +60,12 @@ impl Encoder {
     }
 
     /// About the number of bytes that an encoder occupies.
-    pub const fn memory(coding: Coding) -> usize {
-        match coding {
-            Coding::Zstd => 1500 << 10,
-            Coding::Brotli => 2 << 20,
-            Coding::Gzip => 300 << 10,
+    pub fn memory(coding: Coding, level: Option<u8>) -> usize {
+        let is_high = level.is_some_and(|level| level > 4);
+        match (coding, is_high) {
+            (Coding::Zstd | Coding::Brotli, false) => 2 << 20,
+            (Coding::Zstd | Coding::Brotli, true) => 4 << 20,
+            (Coding::Gzip, _) => 300 << 10,
         }
     }
 
@@ -159,6 +160,8 @@ const WINDOW_BITS: u32 = 18;
 const ZSTD_LEVEL: u8 = 3;
 const BROTLI_LEVEL: u8 = 4;
 const GZIP_LEVEL: u8 = 6;
+/// With each further level the encoder's tables double, to 32 MiB with level 9.
+const BROTLI_LEVEL_MAX: u8 = 6;
 
 const BROTLI_BUFFER_BYTES: usize = 4096;
 const ZSTD_ROOM_BYTES: usize = 512;
@@ -251,16 +254,18 @@ mod tests {
     #[test]
     fn an_encoder_takes_about_the_memory_that_is_charged() {
         let content = content(1 << 20);
-        let mut encoder = Encoder::new(Coding::Zstd, None).unwrap();
-        encoder.write(&content, true).unwrap();
-        let Format::Zstd(context, _) = &encoder.0 else {
-            panic!("another format");
-        };
-        let charged = Encoder::memory(Coding::Zstd);
-        assert!(
-            (charged / 3..=charged).contains(&context.sizeof()),
-            "{}",
-            context.sizeof()
-        );
+        for level in [None, Some(1), Some(4), Some(5), Some(9)] {
+            let mut encoder = Encoder::new(Coding::Zstd, level).unwrap();
+            encoder.write(&content, true).unwrap();
+            let Format::Zstd(context, _) = &encoder.0 else {
+                panic!("another format");
+            };
+            let charged = Encoder::memory(Coding::Zstd, level);
+            let taken = context.sizeof();
+            assert!(
+                (charged / 4..=charged).contains(&taken),
+                "{level:?} {taken}"
+            );
+        }
     }
 }

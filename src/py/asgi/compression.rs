@@ -200,7 +200,7 @@ impl Request {
             return Ok(content);
         };
         let mut charge = self.state.with(py, |state| state.charge.beside());
-        charge.set(Encoder::memory(coding));
+        charge.set(Encoder::memory(coding, level));
         let mut encoder = Encoder::new(coding, level).map_err(no_memory)?;
         let coded = match content.is_empty() {
             true => Vec::new(),

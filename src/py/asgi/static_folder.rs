@@ -113,13 +113,14 @@ impl StaticFile {
         self.version.modified_ns
     }
 
-    /// Reads up to `length` bytes. Blocks. Raises `OSError` if the file has changed.
+    /// Reads up to `length` bytes, and 1 MiB at most. Blocks. Raises `OSError` if the file has changed.
     fn read<'py>(
         &self,
         py: Python<'py>,
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        let length = length.min(READ_BYTES_MAX);
         let read = py.detach(|| self.open()?.read(length, offset));
         let bytes = read.map_err(|error| error::io_error(&error))?;
         Ok(PyBytes::new(py, &bytes))
@@ -179,6 +180,8 @@ fn is_nothing_to_publish(error: &io::Error) -> bool {
         ),
     }
 }
+
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// The interval between two checks of the folder's path.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -85,7 +85,7 @@ def test_content_of_a_request_is_streamed(site, size):
 
 def test_an_iterable_is_streamed_and_closed(site):
     assert site.get("/parts").body == PART * 10
-    assert ["parts", 0] in events(site)
+    wait_event(site, ["parts", 0])
 
 
 def test_write_and_a_change_of_mind_work(site):
@@ -109,7 +109,7 @@ def test_an_error_after_content_cuts_the_response_off(version, make_site):
         assert not raw.rest().endswith(b"0\r\n\r\n")
     site.server.wait_log("KeyError: 'too late'")
     assert site.get("/silent").status == 500
-    assert ["silent", 9] in events(site)
+    wait_event(site, ["silent", 9])
 
 
 @pytest.mark.parametrize("version", ["native", "h11"])
