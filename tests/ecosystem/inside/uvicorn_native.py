@@ -33,7 +33,7 @@ def is_kept(item: pytest.Item) -> bool:
 
 def service(config: Any, state: Any, app_state: Any, loop: Any) -> Any:
     """Makes the native service of a server with uvicorn's ``Config``. ``loop`` runs the applications."""
-    from uringcore._uringcore import Http1Limits, Http1Service
+    from uringcore._uringcore import TcpLimits, TcpService
     from uringcore.server._asgi_service_factory import make_asgi
     from uringcore.server._http1 import CLIENT_LIMITS, SHARED_LIMITS
     from uringcore.server._http3_limits import HTTP3Limits, server_limits, websocket_limits
@@ -58,9 +58,9 @@ def service(config: Any, state: Any, app_state: Any, loop: Any) -> Any:
         asyncio.get_running_loop = running
     asgi.set_default_headers(state.default_headers or config.encoded_headers)
     limits = HTTP3Limits()
-    return Http1Service(
+    return TcpService(
         asgi,
-        Http1Limits(
+        TcpLimits(
             **{name: getattr(limits, name) for name in SHARED_LIMITS - CLIENT_LIMITS},
             keep_alive=float(config.timeout_keep_alive),
             websockets=websocket_limits(config) is not None,
@@ -70,6 +70,13 @@ def service(config: Any, state: Any, app_state: Any, loop: Any) -> Any:
         ),
         connections=state.connections,
     )
+
+
+def native(made: Any) -> Any:
+    """Makes the protocol of a new connection of a service."""
+    from uringcore._uringcore import Http1Connection
+
+    return Http1Connection(made)
 
 
 class RecordedConnection:
@@ -84,7 +91,7 @@ class RecordedConnection:
         loop.get_task_factory = lambda: self
         self.loop = loop
         self.config = config
-        self._native = service(config, state, app_state, loop).connect()
+        self._native = native(service(config, state, app_state, loop))
 
     def connection_made(self, transport: Any) -> None:
         kind = type(transport)
@@ -113,7 +120,7 @@ class H11Protocol(asyncio.Protocol):
         if config not in SERVICES:
             loop = asyncio.get_running_loop()
             SERVICES[config] = service(config, server_state, app_state, loop)
-        return SERVICES[config].connect()
+        return native(SERVICES[config])
 
 
 if os.environ["ECOSYSTEM_LOOP"] != "asyncio":
