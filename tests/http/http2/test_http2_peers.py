@@ -59,7 +59,8 @@ def curl(server, *arguments, path="/"):
     program = shutil.which("curl")
     if program is None:
         pytest.skip("curl is not installed")
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    asked = [program, "--version"]
+    version = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
     if "nghttp2" not in version.stdout:
         pytest.skip("this curl has no HTTP/2")
     scheme = "https" if server.is_secure else "http"
