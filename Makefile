@@ -79,7 +79,7 @@ test: $(DEV_VENV)
 fetch: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m tests.fetch
 
-# With ten times the mutated datagrams of `make test` (src/quic/tests/mutated_datagrams.rs).
+# With ten times the mutated datagrams of `make test` (src/quic/tests/mutated_datagrams.rs and invalid_datagrams.rs).
 test-rust:
 	@MUTATED=1000000 cargo test $(RUST_TESTS)
 

@@ -297,12 +297,17 @@ fn set(bytes: &mut [u8], at: usize, change: fn(u8, u8) -> u8, random: &mut Rando
     }
 }
 
+/// The number of mutated datagrams.
+pub fn wanted() -> usize {
+    let text = std::env::var("MUTATED").unwrap_or(MUTATED.into());
+    text.parse().expect("MUTATED is a number")
+}
+
 #[test]
 fn mutated_datagrams_change_no_connection() {
     let mut random = Random::new(0x6d75_7461);
     let mut delivered = [0; 2];
-    let wanted = std::env::var("MUTATED").unwrap_or(MUTATED.into());
-    let wanted: usize = wanted.parse().expect("MUTATED is a number");
+    let wanted = wanted();
     let each = wanted / STAGES.len() / VERSIONS.len();
     for (stage, versions) in STAGES
         .iter()
