@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import socket
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from typing import Any
 
 from uvicorn.server import Server as UvicornServer
 
-from uringcore._uringcore import AsgiService, certificate_is_for
+from uringcore._uringcore import AsgiService, Http1Connection, certificate_is_for
 from uringcore.server._asgi_scope import common_scope
 from uringcore.server._asgi_service_factory import logs_access
 from uringcore.server._file_change_detection import Signature, signature
@@ -77,7 +78,7 @@ class RedirectPort:
         """Starts serving. This object owns the sockets from now on."""
         self._http1.start()
         loop = asyncio.get_running_loop()
-        connect: Any = self._http1.service.connect
+        connect: Any = functools.partial(Http1Connection, self._http1.service)
         for sock in sockets:
             self._servers.append(await loop.create_server(connect, sock=sock))
 
