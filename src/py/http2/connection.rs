@@ -430,7 +430,7 @@ impl Http2Connection {
                 request.get().content(py, &pieces, ended)
             }),
             Event::BodyTimedOut { stream_id } => {
-                this.with_request(py, stream_id, |request| Request::body_timed_out(request))
+                this.with_request(py, stream_id, Request::body_timed_out)
             }
             Event::Writable { stream_id } => {
                 this.with_request(py, stream_id, |request| request.get().writable(py))

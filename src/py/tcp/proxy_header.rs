@@ -7,13 +7,15 @@ use pyo3::prelude::*;
 use uringcore_http::proxy_protocol::ProxyHeader;
 
 type Address = (String, u16);
+/// The length of the header, and the addresses of the client and of the proxy's socket.
+type Header = (usize, Option<(Address, Address)>);
 
 /// Reads the PROXY header with which `data` begins. Returns `None` if more bytes are needed, and otherwise the length
 /// of the header, and the addresses of the client and of the proxy's socket, or `None`.
 ///
 /// Raises `ValueError` if no header begins like `data`.
 #[pyfunction]
-pub fn read_proxy_header(data: &[u8]) -> PyResult<Option<(usize, Option<(Address, Address)>)>> {
+pub fn read_proxy_header(data: &[u8]) -> PyResult<Option<Header>> {
     let header =
         ProxyHeader::read(data).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let address = |address: SocketAddr| (address.ip().to_string(), address.port());
