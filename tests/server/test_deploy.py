@@ -133,7 +133,6 @@ def test_behind_nothing(machine):
 
 
 def test_http2(machine):
-    pytest.importorskip("zttp")
     port = free_port()
     server = machine.serve(block("HTTP/2 1", port=port, tls=machine.tls, workers="--workers 2"))
     server.wait_http3(workers=2)
