@@ -236,7 +236,7 @@ mod tests {
             let mut coded = Vec::new();
             for (at, message) in ["data: one\n\n", "data: two\n\n"].iter().enumerate() {
                 coded.extend(encoder.write(message.as_bytes(), true).unwrap());
-                let expected = "data: one\n\ndata: two\n\n"[..11 * (at + 1)].as_bytes();
+                let expected = &b"data: one\n\ndata: two\n\n"[..11 * (at + 1)];
                 assert_eq!(decoded(coding, &coded), expected, "{coding:?}");
             }
         }
