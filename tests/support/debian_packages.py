@@ -18,7 +18,12 @@ from tests.support.third_party_programs import Unavailable, may_fetch, once, run
 __all__ = ["PACKAGES", "Program", "program"]
 
 FOLDER = Path.home() / ".cache" / "uringcore" / "debian"
-PACKAGES = {"nginx": ("nginx", "libnginx-mod-stream"), "haproxy": ("haproxy",)}
+PACKAGES = {
+    "nginx": ("nginx", "libnginx-mod-stream"),
+    "haproxy": ("haproxy",),
+    "brotli": ("brotli",),
+    "zstd": ("zstd",),
+}
 """The packages of each program."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -13,6 +12,7 @@ from tests.http.http1.client import Raw, connected
 from tests.http.web.application import TEXT
 from tests.http.web.conftest import Site
 from tests.server.harness import command
+from tests.support import debian_packages, third_party_programs
 
 VERSIONS = ("native", "http3")
 
@@ -24,10 +24,18 @@ def decoded(found):
         return found.body
     if coding == "gzip":
         return gzip.decompress(found.body)
-    program = {"br": "brotli", "zstd": "zstd"}[coding]
-    if shutil.which(program) is None:
-        pytest.skip(f"there is no {program}")
-    ended = subprocess.run([program, "-d", "-c"], input=found.body, capture_output=True, check=True)
+    try:
+        program = debian_packages.program({"br": "brotli", "zstd": "zstd"}[coding])
+    except third_party_programs.Unavailable as reason:
+        pytest.skip(str(reason))
+    ended = subprocess.run(
+        [program.path, "-d", "-c"],
+        input=found.body,
+        env=program.environment,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
     return ended.stdout
 
 
