@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_h3::frame::{FrameHeader, HeaderBuffer};
+use uringcore_h3::frame_header::{FrameHeader, HeaderBuffer};
 use uringcore_h3::{PeerSettings, varint};
 
 fuzz_target!(|data: &[u8]| {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::http2::frame::{FrameHeader, PREFACE};
+use uringcore_http::http2::frame_codec::{FrameHeader, PREFACE};
 use uringcore_http::http2::{Connection, Event, Limits, RequestLimits, SectionLimits};
 use uringcore_http::tcp_output::{Piece, Source};
 

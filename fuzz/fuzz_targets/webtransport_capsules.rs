@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use uringcore_h3::capsule::{Capsules, TooLong};
-use uringcore_http::webtransport::capsule::{Capsule, Malformed, longest, read};
+use uringcore_http::webtransport::session_capsule::{Capsule, Malformed, longest, read};
 
 type Found = Vec<Result<Capsule, Malformed>>;
 

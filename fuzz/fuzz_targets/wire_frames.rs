@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use uringcore_quic::fuzzing::received_offsets::ReceivedOffsets;
 use uringcore_quic::fuzzing::{hidden_acks, padding_removal, qlog_events, reset_stream_at};
-use uringcore_wire::frames::{Ack, Frame, Frames};
+use uringcore_wire::frame_iterator::{Ack, Frame, Frames};
 
 fuzz_target!(|data: &[u8]| {
     let frames: Vec<_> = Frames::new(data).collect();

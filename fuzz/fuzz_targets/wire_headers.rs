@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use uringcore_wire::coalesced_packets::{self, FirstPacket};
-use uringcore_wire::header::{
+use uringcore_wire::packet_header::{
     Extent, KNOWN_VERSIONS, LongHeader, PacketType, shift_type, unshift_type,
 };
 use uringcore_wire::version_negotiation::VersionNegotiation;

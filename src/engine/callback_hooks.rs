@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use uringcore_quic::ConnectionKey;
 
-use crate::callback_counts::CallbackProgress;
+use crate::callback_progress::CallbackProgress;
 use crate::engine::Engine;
 use crate::generational_slab::Key;
 use crate::held_writes::Holder;

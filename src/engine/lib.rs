@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `engine` | [`Engine`]: the steps of a loop iteration, the routing of completions |
 //! | `callback_hooks` | methods that a host calls when callbacks begin and end; they send held bytes |
-//! | `callback_counts` | [`CallbackProgress`]: the counts of the host's callbacks |
+//! | `callback_progress` | [`CallbackProgress`]: the counts of the host's callbacks |
 //! | `event` | [`EngineEvent`]: the events for a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `completion_token` | the token of an operation, from which its completion finds the owner |
@@ -33,8 +33,8 @@
 
 #![forbid(unsafe_code)]
 
-mod callback_counts;
 mod callback_hooks;
+mod callback_progress;
 mod completion_budget;
 mod completion_token;
 mod engine;
@@ -51,7 +51,7 @@ mod stats;
 mod transport;
 mod write_delay;
 
-pub use callback_counts::CallbackProgress;
+pub use callback_progress::CallbackProgress;
 pub use completion_token::{Owner, Route};
 pub use engine::Engine;
 pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};

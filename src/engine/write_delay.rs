@@ -13,11 +13,11 @@
 //!   writes in pieces if it writes again right after a write that was sent at once.
 //! - If nothing was sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
 //! - A callback may compute after it has written, which cannot be foreseen. If it has computed while its bytes were
-//!   held, or after bytes that only this rule or the one before sent at once, then the next [`PROMPT_WRITES`] writes are
-//!   sent at once, in pieces or not. If it computed for [`COMPUTING`] or longer, all writes are sent at once for
+//!   held, or after bytes that only this rule or the one before sent at once, then the next [`PROMPT_WRITES`] writes
+//!   are sent at once, in pieces or not. If it computed for [`COMPUTING`] or longer, all writes are sent at once for
 //!   [`PROMPT_TIMES`] as long. Waiting in a system call counts as computing. Time in which a CPU quota or other
-//!   processes stop the thread does not count, if another such pause came in the [`SAMPLED_FOR`] before: separate
-//!   sends would then cost most and gain nothing.
+//!   processes stop the thread does not count, if another such pause came in the [`SAMPLED_FOR`] before: separate sends
+//!   would then cost most and gain nothing.
 //! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of
 //!   the last callback of the loop iteration is not held.
 //! - Outside of callbacks every write is sent at once, because no end of a callback or loop iteration would send it.
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use uringcore_io::{ThreadUsage, thread_usage};
 
-use crate::callback_counts::CallbackProgress;
+use crate::callback_progress::CallbackProgress;
 
 pub(crate) struct WriteDelay {
     times: Times,

@@ -6,7 +6,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
-use super::frame::HeaderBuffer;
+use super::frame_header::HeaderBuffer;
 
 /// Splits arriving data into capsules.
 ///

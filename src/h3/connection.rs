@@ -17,7 +17,8 @@ use super::critical_streams::{self, CriticalStream, CriticalStreams};
 use super::early_priorities::EarlyPriorities;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
-use super::frame::{self, stream_type};
+use super::frame_header;
+use super::frame_type;
 use super::goaway::GoAway;
 use super::peer_capabilities::PeerCapabilities;
 use super::pending_input_budget::PendingInputBudget;
@@ -28,7 +29,9 @@ use super::quic_sink::Sink;
 use super::request::{Half, RequestStream};
 use super::request_stream_ids::RequestStreamIds;
 use super::settings::{PeerSettings, Settings};
+use super::stream_id;
 use super::stream_id_map::StreamMap;
+use super::stream_type;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 use super::useless_frame_budget::UselessFrameBudget;
 
@@ -170,7 +173,7 @@ impl Connection {
             return;
         }
         let is_known = self.requests.contains_key(&stream_id);
-        let result = if !frame::is_unidirectional(stream_id) || is_known {
+        let result = if !stream_id::is_unidirectional(stream_id) || is_known {
             self.receive_request(out, stream_id, data, fin)
         } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
             // Data on a push stream that this side has already finished with. The stream's type must not be parsed
@@ -190,7 +193,7 @@ impl Connection {
         if self.closed {
             return;
         }
-        if frame::is_unidirectional(stream_id) {
+        if stream_id::is_unidirectional(stream_id) {
             if self.critical.is_peers(stream_id) {
                 self.close(out, critical_streams::closed());
                 return;
@@ -381,7 +384,7 @@ impl Connection {
         if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
             let mut payload = Vec::new();
             varint::put(&mut payload, max);
-            control.extend_from_slice(&frame::frame(frame::frame_type::MAX_PUSH_ID, &[&payload]));
+            control.extend_from_slice(&frame_header::frame(frame_type::MAX_PUSH_ID, &[&payload]));
         }
         if !control.is_empty() {
             out.write_critical(control_id, control.into());

@@ -9,11 +9,11 @@ use super::connection::Connection;
 use super::critical_streams::{self, CriticalStream};
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
-use super::frame;
 use super::priority::Priority;
 use super::quic_sink::Sink;
 use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
+use super::stream_id;
 use super::unidirectional_stream::{
     ControlFrame, Prioritized, UnidirectionalKind, UnidirectionalStream,
 };
@@ -26,7 +26,7 @@ impl Connection {
         mut data: Bytes,
         fin: bool,
     ) -> Result<(), ConnectionError> {
-        if frame::is_server_initiated(stream_id) == (self.role == Role::Server) {
+        if stream_id::is_server_initiated(stream_id) == (self.role == Role::Server) {
             // The peer cannot send on a unidirectional stream of this side.
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Connection {
         stream_id: u64,
         priority: Priority,
     ) -> Result<(), ConnectionError> {
-        if !frame::is_client_bidi(stream_id) || stream_id >= self.request_ids.end() {
+        if !stream_id::is_client_bidi(stream_id) || stream_id >= self.request_ids.end() {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "PRIORITY_UPDATE for a stream that is not a request stream or is not allowed yet",

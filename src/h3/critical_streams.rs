@@ -3,7 +3,7 @@
 //! Not here: sending (`connection`) and receiving on them (`control_stream`).
 
 use super::error::{Code, ConnectionError};
-use super::frame::stream_type;
+use super::stream_type;
 
 /// Identifiers of the critical streams (RFC 9114 section 6.2.1, RFC 9204 section 4.2). Arrays are in the order of
 /// [`CriticalStream`].

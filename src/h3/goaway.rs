@@ -6,7 +6,7 @@ use uringcore_wire::varint;
 
 use super::error::{Code, ConnectionError, LocalError};
 use super::event::Role;
-use super::frame;
+use super::stream_id;
 
 /// The identifiers in the last GOAWAY frames: of this side's and of the peer's. A server's GOAWAY names a request
 /// stream, a client's GOAWAY a push.
@@ -32,7 +32,7 @@ impl GoAway {
     ///
     /// The identifier is not one of a request stream (from a server), or is above that of an earlier GOAWAY.
     pub fn receive(&mut self, id: u64) -> Result<(), ConnectionError> {
-        if self.role == Role::Client && !frame::is_client_bidi(id) {
+        if self.role == Role::Client && !stream_id::is_client_bidi(id) {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "GOAWAY with an ID that is not a request stream",
@@ -54,7 +54,7 @@ impl GoAway {
     ///
     /// The identifier is not one of a request stream (from a server), or is above that of an earlier GOAWAY.
     pub fn send(&mut self, id: u64) -> Result<(), LocalError> {
-        if id > varint::MAX || (self.role == Role::Server && !frame::is_client_bidi(id)) {
+        if id > varint::MAX || (self.role == Role::Server && !stream_id::is_client_bidi(id)) {
             return Err(LocalError::InvalidId(
                 "GOAWAY needs the ID of a request stream",
             ));

@@ -2,11 +2,13 @@
 //!
 //! - `connection`: [`Connection`], its events and streams. Start here. `quic_sink`: [`Sink`], its output.
 //! - `queued_commands`: [`QueuedConnection`], whose output is queued until the host takes it.
-//! - `send_commands`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server
-//!   push.
+//! - `send_commands`: the commands that send. `request_streams`: requests from their first byte to their end. `push`:
+//!   server push.
 //! - `control_stream`: handles the frames of the peer's control stream, and its QPACK streams.
 //! - `request`, `unidirectional_stream`: parse the data of one stream.
-//! - `field_validation`, `request_target`: detect malformed messages. `settings`, `frame`, `priority`: codecs.
+//! - `field_validation`, `request_target`: detect malformed messages. `settings`, `frame_header`, `priority`:
+//!   codecs. `frame_type`, `stream_type`: the types of frames and streams. `stream_id`: the bits of a stream
+//!   identifier.
 //! - `capsule`: splits the content of a request that uses the Capsule Protocol.
 //! - `pending_input_budget`, `useless_frame_budget`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
@@ -29,7 +31,8 @@ mod early_priorities;
 pub mod error;
 pub mod event;
 pub mod field_validation;
-pub mod frame;
+pub mod frame_header;
+pub mod frame_type;
 mod goaway;
 mod peer_capabilities;
 mod pending_input_budget;
@@ -45,7 +48,9 @@ mod request_streams;
 mod request_target;
 mod send_commands;
 pub mod settings;
+pub mod stream_id;
 mod stream_id_map;
+pub mod stream_type;
 mod unidirectional_stream;
 mod useless_frame_budget;
 

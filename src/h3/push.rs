@@ -14,10 +14,13 @@ use super::connection::Connection;
 use super::error::{Code, ConnectionError, LocalError};
 use super::event::Role;
 use super::field_validation::{self, Line, TargetCheck};
-use super::frame::{self, frame_type, stream_type};
+use super::frame_header;
+use super::frame_type;
 use super::qpack::Field;
 use super::quic_sink::Sink;
 use super::request::{Half, RequestStream};
+use super::stream_id;
+use super::stream_type;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 
 /// The state of a connection's pushes: push IDs, their limit, and promises.
@@ -130,7 +133,7 @@ impl Connection {
         varint::put(&mut id, push_id);
         let prefix = self.encode_section(stream_id, lines.clone());
         let (section, prefix) = self.section.split_at(prefix);
-        let promise = frame::frame(frame_type::PUSH_PROMISE, &[&id, prefix, section]);
+        let promise = frame_header::frame(frame_type::PUSH_PROMISE, &[&id, prefix, section]);
         let length = id.len() + self.section.len();
         self.flush_encoder(out);
         self.log.sent(stream_id, length, Some(push_id), lines);
@@ -158,7 +161,7 @@ impl Connection {
         if self.closed {
             return Err(LocalError::Closed);
         }
-        if !frame::is_client_bidi(stream_id) {
+        if !stream_id::is_client_bidi(stream_id) {
             return Err(LocalError::InvalidStream(
                 "a push is promised on a client-initiated bidirectional stream",
             ));

@@ -8,9 +8,9 @@ use super::connection::Connection;
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Role};
 use super::field_validation::Method;
-use super::frame;
 use super::quic_sink::Sink;
 use super::request::{Half, Receiver, RequestStream};
+use super::stream_id;
 
 /// The state of a client's request stream, as far as the stream's identifier determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Place {
 impl Connection {
     /// Server: the state of a client's request stream.
     pub fn place(&self, stream_id: u64) -> Place {
-        match frame::is_client_bidi(stream_id) && stream_id < self.request_ids.end() {
+        match stream_id::is_client_bidi(stream_id) && stream_id < self.request_ids.end() {
             false => Place::Impossible,
             true if self.request_ids.is_unused(stream_id) => Place::ToCome,
             true => Place::Begun,
@@ -41,13 +41,13 @@ impl Connection {
 
     /// True if data of this stream was passed in before.
     pub fn is_known(&self, stream_id: u64) -> bool {
-        if frame::is_unidirectional(stream_id) {
+        if stream_id::is_unidirectional(stream_id) {
             let is_push = self.requests.contains_key(&stream_id);
             return is_push
                 || self.unidirectional.contains_key(&stream_id)
                 || self.critical.is_peers(stream_id);
         }
-        match self.role == Role::Server && frame::is_client_bidi(stream_id) {
+        match self.role == Role::Server && stream_id::is_client_bidi(stream_id) {
             true => !self.request_ids.is_unused(stream_id),
             false => self.requests.contains_key(&stream_id),
         }
@@ -62,7 +62,7 @@ impl Connection {
     /// True if data was sent or received on a client's request stream. The oldest skipped streams may be counted as
     /// used.
     pub fn was_used(&self, stream_id: u64) -> bool {
-        frame::is_client_bidi(stream_id) && !self.request_ids.is_unused(stream_id)
+        stream_id::is_client_bidi(stream_id) && !self.request_ids.is_unused(stream_id)
     }
 
     /// The identifiers of open bidirectional streams and push streams, unsorted.
@@ -128,7 +128,7 @@ impl Connection {
         if self.abandoned.receive(stream_id, fin) {
             return Ok(false);
         }
-        if frame::is_server_initiated(stream_id) {
+        if stream_id::is_server_initiated(stream_id) {
             if self.role == Role::Server {
                 // The host opened this stream directly on QUIC, so its content is not parsed here.
                 return Ok(false);
@@ -291,7 +291,7 @@ impl Connection {
     pub(super) fn receive_reset(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             if self.role == Role::Server
-                && frame::is_client_bidi(stream_id)
+                && stream_id::is_client_bidi(stream_id)
                 && self.request_ids.mark_used(stream_id)
             {
                 self.early_priorities.take(stream_id);

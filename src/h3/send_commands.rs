@@ -10,11 +10,14 @@ use super::critical_streams::CriticalStream;
 use super::error::{Code, LocalError};
 use super::event::Role;
 use super::field_validation::{self, Line, Method};
-use super::frame::{self, FrameHeader, frame_type, stream_type};
+use super::frame_header::{self, FrameHeader};
+use super::frame_type;
 use super::qpack::FIELD_OVERHEAD;
 use super::quic_sink::Sink;
 use super::request::{Half, RequestStream};
 use super::settings::id as setting;
+use super::stream_id;
+use super::stream_type;
 
 impl Connection {
     /// Sends a header section: that of a request, of an interim or final response, or trailers, whichever comes next
@@ -303,7 +306,10 @@ impl Connection {
         let mut payload = Vec::with_capacity(varint::SIZE_MAX);
         varint::put(&mut payload, id);
         let control_id = self.critical.id(CriticalStream::Control);
-        out.write_critical(control_id, frame::frame(frame_type::GOAWAY, &[&payload]));
+        out.write_critical(
+            control_id,
+            frame_header::frame(frame_type::GOAWAY, &[&payload]),
+        );
         Ok(())
     }
 
@@ -351,7 +357,7 @@ impl Connection {
                 "WebTransport is not enabled on this connection",
             ));
         }
-        if !frame::is_client_bidi(session_id) {
+        if !stream_id::is_client_bidi(session_id) {
             return Err(LocalError::InvalidStream(
                 "a WebTransport session is a client-initiated bidirectional stream",
             ));
@@ -359,7 +365,7 @@ impl Connection {
         self.log
             .stream_type(stream_id, stream_type::WEBTRANSPORT, None);
         let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
-        if frame::is_unidirectional(stream_id) {
+        if stream_id::is_unidirectional(stream_id) {
             varint::put(&mut header, stream_type::WEBTRANSPORT);
         } else {
             varint::put(&mut header, frame_type::WEBTRANSPORT_STREAM);
@@ -494,7 +500,7 @@ impl Next {
 }
 
 fn check_request_stream(stream_id: u64) -> Result<(), LocalError> {
-    if frame::is_client_bidi(stream_id) {
+    if stream_id::is_client_bidi(stream_id) {
         Ok(())
     } else {
         Err(LocalError::InvalidStream(

@@ -5,7 +5,8 @@ use uringcore_wire::varint;
 
 use super::error::{Code, ConnectionError};
 use super::field_validation::TargetCheck;
-use super::frame;
+use super::frame_header;
+use super::frame_type;
 
 /// Identifiers of settings (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297 section 5.1,
 /// draft-ietf-webtrans-http3-02).
@@ -125,7 +126,7 @@ impl Settings {
             varint::put(&mut payload, identifier);
             varint::put(&mut payload, value);
         }
-        frame::frame(frame::frame_type::SETTINGS, &[&payload])
+        frame_header::frame(frame_type::SETTINGS, &[&payload])
     }
 }
 

@@ -8,8 +8,10 @@ use uringcore_wire::varint;
 
 use super::error::{Code, ConnectionError};
 use super::event::Role;
-use super::frame::{HeaderBuffer, frame_type, stream_type};
+use super::frame_header::HeaderBuffer;
+use super::frame_type;
 use super::priority::Priority;
+use super::stream_type;
 use super::useless_frame_budget::UselessFrameBudget;
 
 /// A unidirectional stream of the peer. Its state is small and exists until the peer ends the stream; QUIC's limit of

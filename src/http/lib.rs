@@ -6,7 +6,8 @@
 //! | [`http2`] | HTTP/2 on a server's byte stream: requests and responses |
 //! | [`http3`] | HTTP/3 on a server's QUIC connection: requests and responses |
 //! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
-//! | [`message`] | the head of a request and the errors of a response, in the terms of any HTTP version |
+//! | [`request_head`] | the head of a request, in the terms of any HTTP version |
+//! | [`response_errors`] | refused requests, and the errors of a response |
 //! | [`content_coding`] | compression of responses: negotiation and encoders |
 //! | [`proxy_protocol`] | the header of the PROXY protocol, which a proxy sends before a client's bytes |
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
@@ -15,9 +16,10 @@
 //! | [`tcp_output`] | the output of a connection over TCP, and the end of the connection |
 //! | `slow_reader` | clients that do not read what was written to their TCP connection |
 //!
-//! `http3` imports `webtransport`, both import `h3_driver`; `http2` and `http3` import `concurrent_requests`; `http1` and
-//! `http2` import `tcp_output` and `slow_reader`; all of these import `message`, and `ws`, `content_coding`
-//! and `proxy_protocol` import none of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
+//! `http3` imports `webtransport`, both import `h3_driver`; `http2` and `http3` import `concurrent_requests`; `http1`
+//! and `http2` import `tcp_output` and `slow_reader`; all of these import `request_head` and `response_errors`, and
+//! `ws`, `content_coding` and `proxy_protocol` import none of them. Not here: frames and QPACK (`uringcore_h3`), and
+//! applications.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +29,9 @@ mod h3_driver;
 pub mod http1;
 pub mod http2;
 pub mod http3;
-pub mod message;
 pub mod proxy_protocol;
+pub mod request_head;
+pub mod response_errors;
 mod slow_reader;
 pub mod tcp_output;
 pub mod webtransport;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::message::TooSlow;
+use crate::response_errors::TooSlow;
 
 /// How long a client may take to read.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@
 //! | `streams` | streams and datagrams of a QUIC connection or a WebTransport session, with awaitable methods |
 //! | `websocket_frames` | frames of a client's WebSocket |
 //! | `asgi` | ASGI requests of each HTTP version |
-//! | `http`, `http1`, `http2` | the HTTP/3, HTTP/1.1 and HTTP/2 connections that carry them |
+//! | `http3`, `http1`, `http2` | the HTTP/3, HTTP/1.1 and HTTP/2 connections that carry them |
 //! | `tcp` | what HTTP/1.1 and HTTP/2 share |
 //! | `memory_budget` | the memory budgets that servers share |
 //! | `webtransport` | WebTransport sessions on HTTP/3 connections |
@@ -28,9 +28,9 @@ mod capi;
 #[path = "loop/mod.rs"]
 mod event_loop;
 mod h3;
-mod http;
 mod http1;
 mod http2;
+mod http3;
 mod memory_budget;
 mod ops;
 mod quic;
@@ -56,7 +56,7 @@ static LAZY_FOLDERS: [LazyFolder; 11] = [
     LazyFolder::new(h3::register),
     LazyFolder::new(asgi::register),
     LazyFolder::new(websocket_frames::register),
-    LazyFolder::new(http::register),
+    LazyFolder::new(http3::register),
     LazyFolder::new(http1::register),
     LazyFolder::new(http2::register),
     LazyFolder::new(tcp::register),

@@ -18,11 +18,11 @@ use quinn_proto::{
     crypto::HandshakeTokenKey,
 };
 use rustc_hash::FxHashSet;
-use uringcore_wire::header::VERSION_2;
+use uringcore_wire::packet_header::VERSION_2;
 
 use crate::{
-    seams::address_token_context::TokenContext,
     tls::{ConfigError, token_key},
+    workarounds::address_token_version::TokenContext,
 };
 
 /// The tokens of one client connection. It sends the token that the application has given, or else one that an
@@ -198,7 +198,7 @@ const USED_MAX: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::header::VERSION_1;
+    use uringcore_wire::packet_header::VERSION_1;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use uringcore_wire::header::Space;
+use uringcore_wire::packet_header::Space;
 
 use crate::accept_policy::first_packets;
 use crate::paths::peer_transport_parameters::PeerParameters;
@@ -11,23 +11,25 @@ use crate::qlog::{Direction, Packet, Recorder};
 pub use crate::tls::fuzzing as tls;
 
 pub mod hidden_acks {
-    pub use crate::seams::hidden_acks::hide;
+    pub use crate::workarounds::hidden_acks::hide;
 }
 
 pub mod received_offsets {
-    pub use crate::seams::received_offsets::ReceivedOffsets;
+    pub use crate::workarounds::received_offsets::ReceivedOffsets;
 }
 
 pub mod version_2_packets {
-    pub use crate::seams::version_2_packets::{hide_type, next_piece, received, show, show_type};
+    pub use crate::workarounds::version_2_packets::{
+        hide_type, next_piece, received, show, show_type,
+    };
 }
 
 pub mod padding_removal {
-    pub use crate::seams::padding_removal::{cut, fold};
+    pub use crate::workarounds::padding_removal::{cut, fold};
 }
 
 pub mod reset_stream_at {
-    pub use crate::seams::reset_stream_at::ResetSlot;
+    pub use crate::workarounds::reset_stream_at::ResetSlot;
 }
 
 /// The qlog data of a received packet with this payload.

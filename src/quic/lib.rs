@@ -9,22 +9,22 @@
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: extends quinn-proto's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
-//! - `deadline_set`, `datagram_queue`: collections that several of these use.
+//! - `deadline_set`, `datagram_frame_queue`: collections that several of these use.
 //! - `event`, `error`, `stats`: types that the application gets.
 //! - `read_on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
-//! - `seams`: workarounds for gaps of quinn-proto and rustls, one a file.
+//! - `workarounds`: workarounds for gaps of quinn-proto and rustls, one a file.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
 //! quinn-proto, unforked, implements the protocol. Additions are around it: here, in the crypto session of
-//! [`tls`](crate::tls), and, if they depend on its internals, in `seams`.
+//! [`tls`](crate::tls), and, if they depend on its internals, in `workarounds`.
 
 #![forbid(unsafe_code)]
 
 mod accept_policy;
 mod address_tokens;
 mod connection;
-mod datagram_queue;
+mod datagram_frame_queue;
 mod deadline_set;
 mod endpoint;
 mod error;
@@ -35,11 +35,11 @@ pub mod fuzzing;
 mod paths;
 pub mod qlog;
 pub mod read_on_demand;
-mod seams;
 mod settings;
 mod stats;
 mod streams;
 pub mod tls;
+mod workarounds;
 
 pub use accept_policy::client_hello_reader::{ClientHelloReader, Reading};
 pub use connection::{
@@ -56,4 +56,4 @@ pub use settings::{
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
 pub use streams::{StreamState, priority::Priority};
-pub use uringcore_wire::header::{VERSION_1, VERSION_2};
+pub use uringcore_wire::packet_header::{VERSION_1, VERSION_2};

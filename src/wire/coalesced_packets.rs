@@ -1,6 +1,6 @@
 //! Splits a UDP datagram into the QUIC packets that it consists of (RFC 9000 section 12.2, "Coalescing Packets").
 
-use super::header::{Extent, KNOWN_VERSIONS, PacketType, VERSION_1, is_long, version_of};
+use super::packet_header::{Extent, KNOWN_VERSIONS, PacketType, VERSION_1, is_long, version_of};
 
 /// The kind of a datagram's first packet.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //!
 //! - `varint`: QUIC's variable-length integers.
 //! - `coalesced_packets`: splits a datagram into packets.
-//! - `header`: packet headers, and the versions that define them.
+//! - `packet_header`: packet headers, and the versions that define them.
 //! - `version_negotiation`: Version Negotiation packets.
-//! - `frames`: the frames of a decrypted packet.
+//! - `frame_iterator`: the frames of a decrypted packet.
 //! - `transport_parameters`: transport parameters.
 //! - `structured_fields`: structured fields of HTTP.
 //! - `field_compression`: what HPACK and QPACK share.
@@ -17,8 +17,8 @@
 
 pub mod coalesced_packets;
 pub mod field_compression;
-pub mod frames;
-pub mod header;
+pub mod frame_iterator;
+pub mod packet_header;
 pub mod structured_fields;
 pub mod tls;
 pub mod transport_parameters;

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
-use super::header::LongHeader;
+use super::packet_header::LongHeader;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct VersionNegotiation<'a> {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::{
         coalesced_packets::FirstPacket,
-        header::{VERSION_1, VERSION_2},
+        packet_header::{VERSION_1, VERSION_2},
     };
 
     #[test]

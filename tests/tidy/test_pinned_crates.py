@@ -14,8 +14,8 @@ EXACT = re.compile(r"=\d+\.\d+\.\d+")
 # crate: the code that relies on undocumented behaviour of the crate. The comment above the pin names it.
 PINNED = {
     "pyo3": "src/py/capi/class_with_dict.rs",
-    "quinn-proto": "src/quic/seams",
-    "rustls": "src/quic/seams",
+    "quinn-proto": "src/quic/workarounds",
+    "rustls": "src/quic/workarounds",
 }
 
 

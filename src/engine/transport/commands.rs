@@ -10,7 +10,7 @@ use uringcore_io::{Driver, Errno};
 
 use super::Transport;
 use super::cross_thread_state::SharedState;
-use super::datagram::{DatagramSize, DatagramSocket};
+use super::datagram_socket::{DatagramSize, DatagramSocket};
 use super::lifecycle::WriteOutcome;
 use super::stream::{NextReceive, Stream};
 use super::transport_table::TransportTable;

@@ -10,7 +10,7 @@
 //! | `stream` | the bytes of a stream: sending, receiving |
 //! | `write_queue` | the bytes that a stream has to send |
 //! | `write_coalescer` | the last small writes of a stream, gathered in one block |
-//! | `datagram` | the datagrams of a socket: send queue, receive |
+//! | `datagram_socket` | the datagrams of a socket: send queue, receive |
 //! | `receive_backlog` | data that arrived while its reader was paused |
 //!
 //! State that few transports have at a time (a backlog, the cause of the end, requests for `Flushed`) is in a box that
@@ -25,7 +25,7 @@ use crate::event_queue::EventQueue;
 
 pub(crate) mod commands;
 pub(crate) mod cross_thread_state;
-pub(crate) mod datagram;
+pub(crate) mod datagram_socket;
 pub(crate) mod lifecycle;
 pub(crate) mod receive_backlog;
 pub(crate) mod stream;
@@ -36,12 +36,12 @@ pub(crate) mod write_queue;
 
 pub use commands::Transports;
 pub use cross_thread_state::{HIGH_MARK_BYTES, SharedState};
-pub use datagram::DatagramSize;
+pub use datagram_socket::DatagramSize;
 pub use lifecycle::WriteOutcome;
 pub use stream::NextReceive;
 pub use write_commands::Piece;
 
-use datagram::DatagramSocket;
+use datagram_socket::DatagramSocket;
 use lifecycle::{Lifecycle, SUB_RECV, SUB_SEND};
 use stream::Stream;
 

@@ -12,7 +12,7 @@ use crate::generational_slab::{Key, Slab};
 use crate::readiness_watchers::Direction;
 use crate::transport::Transport;
 use crate::transport::cross_thread_state::SharedState;
-use crate::transport::datagram::DatagramSocket;
+use crate::transport::datagram_socket::DatagramSocket;
 use crate::transport::lifecycle::Lifecycle;
 use crate::transport::stream::{ReadEnd, Stream};
 use crate::transport::write_coalescer::Blocks;

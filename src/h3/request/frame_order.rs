@@ -7,8 +7,9 @@ use super::{Frame, Half, Receiver, RequestStream, check_session_id, connection_e
 use crate::{
     error::{Code, RemoteError},
     event::Role,
-    frame::{frame_type, stream_type},
+    frame_type,
     push::check_push_id,
+    stream_type,
 };
 
 impl RequestStream {

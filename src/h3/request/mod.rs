@@ -7,7 +7,7 @@
 //! | `message` | the message that the frames carry |
 //!
 //! This file parses the received frames; a field section may have to wait for QPACK. Of the sending direction it only
-//! has the state, which `send.rs` uses. The caller decides if an error ends the stream or the connection.
+//! has the state, which `send_commands.rs` uses. The caller decides if an error ends the stream or the connection.
 
 use std::collections::VecDeque;
 
@@ -17,12 +17,13 @@ use super::{
     error::{Code, ConnectionError, RemoteError},
     event::{Event, Role},
     field_validation::{Method, TargetCheck},
-    frame::{self, HeaderBuffer},
+    frame_header::HeaderBuffer,
     pending_input_budget::PendingInputBudget,
     priority::Priority,
     push::Pushes,
     qlog_entries::QlogEntries,
     qpack::{Decoded, Decoder},
+    stream_id,
     useless_frame_budget::UselessFrameBudget,
 };
 
@@ -437,7 +438,7 @@ impl RequestStream {
 /// Checks that a session identifier is that of a client-initiated bidirectional stream, the session's CONNECT stream
 /// (draft-ietf-webtrans-http3 section 4).
 pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
-    if frame::is_client_bidi(session_id) {
+    if stream_id::is_client_bidi(session_id) {
         Ok(())
     } else {
         Err(ConnectionError::new(

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::datagram::Datagrams;
+use super::http_datagram::Datagrams;
 use super::response_priority::ResponsePriority;
 use super::stalled_responses::Writing;
 

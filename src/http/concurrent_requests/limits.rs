@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::request_head::WEBSOCKET;
+use super::request_head_conversion::WEBSOCKET;
 
 /// The handling of a request in 0-RTT data that is not safe to repeat.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,19 +3,19 @@
 //! - `exchanges`, `exchange`: requests with their responses, and their counts.
 //! - `stalled_responses`: responses of which the client reads nothing, or too little.
 //! - `rapid_reset_limit`: the number of requests that a client may reset. `idle_timer`: the time without requests.
-//! - `response_priority`: the order of responses. `datagram`: HTTP datagrams in capsules.
-//! - `request_head`: converts a request's header section to a head in the terms of any HTTP version.
+//! - `response_priority`: the order of responses. `http_datagram`: HTTP datagrams in capsules.
+//! - `request_head_conversion`: converts a request's header section to a head in the terms of any HTTP version.
 //! - `limits`: [`Limits`], the limits of one connection.
 //!
 //! Each part has its own state, and does not depend on a connection.
 
-pub(crate) mod datagram;
 pub(crate) mod exchange;
 pub(crate) mod exchanges;
+pub(crate) mod http_datagram;
 pub(crate) mod idle_timer;
 mod limits;
 pub(crate) mod rapid_reset_limit;
-mod request_head;
+mod request_head_conversion;
 pub(crate) mod response_priority;
 pub(crate) mod stalled_responses;
 

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use uringcore_h3::Priority;
 
 use super::limits::Limits;
-use crate::message::TooSlow;
+use crate::response_errors::TooSlow;
 
 /// The progress of a response that waits for its client to read.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! One connection of a client: its requests, one after the other.
 //!
 //! This file reads the input, enforces the limits of the client, and ends the connection. Not here: the commands for a
-//! response (`responses`), and the host's socket and timer.
+//! response (`response_commands`), and the host's socket and timer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 
-use super::body::{Body, DISCARDED_BYTES_MAX, Pieces};
-use super::deadlines::ContentWait;
-use super::encode;
 use super::event::Event;
-use super::head::Section;
+use super::header_section_end::{Bounds, Excess, Scan};
+use super::header_section_parser::Section;
 use super::limits::Limits;
-use super::responses::Sending;
-use super::scan::{Bounds, Excess, Scan};
-use super::upgrade::Key;
-use crate::http2::frame::PREFACE;
-use crate::message::{Refusal, TooSlow};
+use super::request_body::{Body, DISCARDED_BYTES_MAX, Pieces};
+use super::request_body_timeouts::ContentWait;
+use super::response_commands::Sending;
+use super::response_encoder;
+use super::websocket_handshake::Key;
+use crate::http2::frame_codec::PREFACE;
+use crate::response_errors::{Refusal, TooSlow};
 use crate::slow_reader::{Patience, Stall};
 use crate::tcp_output::{Closing, LINGER_BYTES_MAX, LINGER_TIME, Output, Source};
 
@@ -282,7 +282,7 @@ impl Connection {
         if first == b'\r' && self.input.len() == 1 && self.blank_lines < BLANK_LINES_MAX {
             return false;
         }
-        if !encode::is_token(first) {
+        if !response_encoder::is_token(first) {
             // Not every input has lines, for instance a TLS handshake. So this check comes before the search for a
             // line.
             self.refuse(Refusal::new(400, "this is not a request"));

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::message::{Head, Refusal, TooSlow};
+use crate::request_head::Head;
+use crate::response_errors::{Refusal, TooSlow};
 
 /// An event of the current request, which is the last `Request` that was reported. Events of one request are in order,
 /// and the next request begins when the current one has ended.

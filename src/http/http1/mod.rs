@@ -1,13 +1,14 @@
 //! The server side of HTTP/1.1 on a byte stream (RFC 9112): reads requests from bytes, and encodes responses.
 //!
 //! - `connection`: [`Connection`], the requests of one connection, one after the other. Start here.
-//! - `responses`: the host's commands for a response.
-//! - `scan`: finds the end of a header section in the input.
-//! - `head`: a request's header section; `target`: its target and host; `framing`: the length of its content.
-//! - `upgrade`: the handshake of WebSocket (RFC 6455 section 4.2).
-//! - `body`: reads a request's content; `chunked`: decodes chunks.
-//! - `encode`: encodes header sections and chunks of responses.
-//! - `deadlines`: finds slow requests.
+//! - `response_commands`: the host's commands for a response.
+//! - `header_section_end`: finds the end of a header section in the input.
+//! - `header_section_parser`: a request's header section; `request_target`: its target and host; `message_body_length`:
+//!   the length of its content.
+//! - `websocket_handshake`: the handshake of WebSocket (RFC 6455 section 4.2).
+//! - `request_body`: reads a request's content; `chunked_decoder`: decodes chunks.
+//! - `response_encoder`: encodes header sections and chunks of responses.
+//! - `request_body_timeouts`: finds slow requests.
 //! - `limits`: [`Limits`], the limits of one connection.
 //! - `event`: events for the host.
 //!
@@ -19,19 +20,19 @@
 //! `httparse` parses the lines of a section. Not here: sockets, timers, applications, and the messages of a WebSocket
 //! (`ws`).
 
-mod body;
-mod chunked;
+mod chunked_decoder;
 mod connection;
-mod deadlines;
-mod encode;
 mod event;
-mod framing;
-mod head;
+mod header_section_end;
+mod header_section_parser;
 mod limits;
-mod responses;
-mod scan;
-mod target;
-mod upgrade;
+mod message_body_length;
+mod request_body;
+mod request_body_timeouts;
+mod request_target;
+mod response_commands;
+mod response_encoder;
+mod websocket_handshake;
 
 pub use connection::Connection;
 pub use event::Event;

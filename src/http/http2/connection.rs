@@ -2,11 +2,11 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `receiving` | splits the input into frames |
+//! | `frame_splitting` | splits the input into frames |
 //! | `control_frames` | frames other than those of requests |
 //! | `requests` | arriving requests: field blocks, content, and resets |
-//! | `responses` | the host's commands that send a response |
-//! | `sending` | content from the queues to the output |
+//! | `response_commands` | the host's commands that send a response |
+//! | `content_sending` | content from the queues to the output |
 //! | `shutdown` | GOAWAY, and the end of the connection |
 //! | `timeouts` | time-outs, and freeing the capacity of an idle connection |
 //!
@@ -21,8 +21,8 @@ use rustc_hash::FxHashMap;
 
 use super::early_priorities::EarlyPriorities;
 use super::event::Event;
-use super::frame::INITIAL_WINDOW;
-use super::header_block::HeaderBlock;
+use super::field_block::HeaderBlock;
+use super::frame_codec::INITIAL_WINDOW;
 use super::hpack::{Decoder, Encoder};
 use super::limits::Limits;
 use super::reset_streams::ResetStreams;
@@ -38,11 +38,11 @@ use crate::slow_reader::Stall;
 use crate::tcp_output::{Closing, Output, Source};
 use shutdown::GoingAway;
 
+mod content_sending;
 mod control_frames;
-mod receiving;
+mod frame_splitting;
 mod requests;
-mod responses;
-mod sending;
+mod response_commands;
 mod shutdown;
 mod timeouts;
 

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::message::{Head, Refusal, TooSlow};
+use crate::request_head::Head;
+use crate::response_errors::{Refusal, TooSlow};
 
 /// An event of a request. Events of one request are in order, `Request` first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! - `connection`: [`Connection`], the requests of one connection. Start here.
 //! - `stream`: one stream: its states, its flow control, and the content that waits.
 //! - `scheduler`: the order in which streams send (RFC 9218).
-//! - `hpack`: field compression (RFC 7541). `header_block`: a field block of several frames.
-//! - `frame`: the codec of frames. `settings`: the settings of both sides.
+//! - `hpack`: field compression (RFC 7541). `field_block`: a field block of several frames.
+//! - `frame_codec`: the codec of frames. `settings`: the settings of both sides.
 //! - `useless_frame_budget`: limits frames without effect. `reset_streams`: streams that this side has reset.
 //! - `early_priorities`: priorities of requests that have not begun.
 //! - `event`: events for the host. `limits`: [`Limits`], the limits of one connection. `error`: error codes.
@@ -23,8 +23,8 @@ mod connection;
 mod early_priorities;
 mod error;
 mod event;
-pub mod frame;
-mod header_block;
+mod field_block;
+pub mod frame_codec;
 pub mod hpack;
 mod limits;
 mod reset_streams;

@@ -1,7 +1,7 @@
 //! The settings of both sides (RFC 9113 section 6.5, RFC 8441 section 3, RFC 9218 section 2.1).
 
 use super::error::{Code, Fault};
-use super::frame::{INITIAL_WINDOW, PAYLOAD_MAX, WINDOW_MAX};
+use super::frame_codec::{INITIAL_WINDOW, PAYLOAD_MAX, WINDOW_MAX};
 use super::limits::Limits;
 
 mod id {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::error::{Code, Fault};
-use super::frame::WINDOW_MAX;
+use super::frame_codec::WINDOW_MAX;
 use super::settings::STREAM_WINDOW;
 
 /// A stream that is open in at least one direction.
@@ -210,7 +210,7 @@ pub(super) fn increment(payload: &[u8]) -> Result<Option<i64>, Fault> {
     let Ok(value) = <[u8; 4]>::try_from(payload) else {
         return Err(Fault::frame_size("a WINDOW_UPDATE has 4 bytes"));
     };
-    let value = u32::from_be_bytes(value) & super::frame::STREAM_ID_MAX;
+    let value = u32::from_be_bytes(value) & super::frame_codec::STREAM_ID_MAX;
     Ok((value > 0).then_some(i64::from(value)))
 }
 

@@ -3,8 +3,8 @@
 //! | file | content |
 //! | --- | --- |
 //! | `requests` | arriving requests: header sections, content, and resets |
-//! | `responses` | the host's commands that send a response |
-//! | `datagrams` | HTTP datagrams and capsules |
+//! | `response_commands` | the host's commands that send a response |
+//! | `http_datagrams` | HTTP datagrams and capsules |
 //! | `early_data` | requests before the handshake is complete |
 //! | `priorities` | the order of responses |
 //! | `webtransport_events` | WebTransport beside requests: the events of sessions |
@@ -16,7 +16,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_h3::{self as h3, HeadersKind, Role, frame};
+use uringcore_h3::{self as h3, HeadersKind, Role, stream_id};
 use uringcore_limits::memory_budget::Charge;
 use uringcore_quic as quic;
 
@@ -30,13 +30,13 @@ use crate::concurrent_requests::idle_timer::IdleTimer;
 use crate::concurrent_requests::rapid_reset_limit::RapidResetLimit;
 use crate::concurrent_requests::stalled_responses::StalledResponses;
 use crate::h3_driver::H3Driver;
-use crate::message::Refusal;
+use crate::response_errors::Refusal;
 
-mod datagrams;
 mod early_data;
+mod http_datagrams;
 mod priorities;
 mod requests;
-pub(super) mod responses;
+pub(super) mod response_commands;
 mod timeouts;
 mod webtransport_events;
 
@@ -115,7 +115,7 @@ impl Connection {
         use quic::Event as Quic;
         match event {
             Quic::StreamData { stream_id, .. } => {
-                if frame::is_unidirectional(stream_id) {
+                if stream_id::is_unidirectional(stream_id) {
                     self.h3.read_datagram_support(quic);
                 } else {
                     self.rapid_resets.arrived(stream_id);

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use uringcore_quic::Chunks;
 
-use crate::message::{Head, Refusal, TooSlow};
+use crate::request_head::Head;
+use crate::response_errors::{Refusal, TooSlow};
 use crate::webtransport::Draft;
 
 /// An event of a connection or of a request. Events of one request are in order, `Request` first.

@@ -20,5 +20,5 @@ mod webtransport_sessions;
 
 pub use crate::concurrent_requests::{Limits, Unsafe};
 pub use connection::Connection;
-pub use connection::responses::has_room;
+pub use connection::response_commands::has_room;
 pub use event::Event;

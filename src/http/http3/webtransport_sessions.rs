@@ -2,7 +2,7 @@
 //!
 //! Not here: the rules of sessions (`webtransport`).
 
-use crate::message::Head;
+use crate::request_head::Head;
 use crate::webtransport::Sessions;
 
 /// The sessions of a connection, and session requests that wait to be reported.

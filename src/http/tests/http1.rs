@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use uringcore_http::http1::{Connection, Event, Limits};
-use uringcore_http::message::{SendError, TooSlow};
+use uringcore_http::response_errors::{SendError, TooSlow};
 use uringcore_http::tcp_output::{Closing, Piece, Source};
 
 const SECOND: Duration = Duration::from_secs(1);

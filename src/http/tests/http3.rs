@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use uringcore_h3::{self as h3, Code, HeadersKind, Output, Role};
 use uringcore_http::http3::{Connection, Event, Limits};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 use uringcore_quic::{self as quic, CloseKind, ConnectionKey};
 
 use crate::h3_common::headers_frame;
@@ -14,7 +14,7 @@ use crate::support::{Pair, with_transport};
 mod allocations;
 mod client_disconnects;
 mod critical_stream_credit;
-mod datagram;
+mod http_datagrams;
 mod memory_budget;
 mod minimum_read_rate;
 mod priority;

@@ -1,6 +1,6 @@
 //! WebSocket messages (RFC 6455), each test named after its section.
 
-use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, Violation, frame, status_code};
+use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, Violation, close_codes, frame};
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const MAX: usize = 1 << 20;
@@ -59,26 +59,26 @@ fn section_5_2_reserved_bits_and_opcodes_are_errors() {
     for first in [0xc1, 0xa1, 0x91, 0x83, 0x87, 0x8b, 0x8f] {
         assert_eq!(
             refused(&sent(first, b"x")),
-            status_code::PROTOCOL_ERROR,
+            close_codes::PROTOCOL_ERROR,
             "{first:x}"
         );
     }
     let endless = [0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
-    assert_eq!(refused(&endless), status_code::PROTOCOL_ERROR);
+    assert_eq!(refused(&endless), close_codes::PROTOCOL_ERROR);
 }
 
 #[test]
 fn section_5_1_a_client_masks_and_a_server_does_not() {
     assert_eq!(
         refused(&frame(Opcode::Text, b"x", None)),
-        status_code::PROTOCOL_ERROR
+        close_codes::PROTOCOL_ERROR
     );
     let mut client = Reader::new(Side::Client, MAX);
     let bytes = frame(Opcode::Text, b"x", None);
     assert_eq!(client.read(&mut &bytes[..]), Ok(Some(text("x"))));
     let masked = frame(Opcode::Text, b"x", Some(KEY));
     let fault = client.read(&mut &masked[..]).unwrap_err();
-    assert_eq!(fault.code, status_code::PROTOCOL_ERROR);
+    assert_eq!(fault.code, close_codes::PROTOCOL_ERROR);
 }
 
 #[test]
@@ -113,18 +113,18 @@ fn section_5_4_fragments_are_one_message_and_control_frames_come_between_them() 
 
 #[test]
 fn section_5_4_fragments_out_of_order_are_an_error() {
-    assert_eq!(refused(&sent(0x80, b"x")), status_code::PROTOCOL_ERROR);
+    assert_eq!(refused(&sent(0x80, b"x")), close_codes::PROTOCOL_ERROR);
     let inside = [sent(0x01, b"x"), sent(0x81, b"y")].concat();
-    assert_eq!(refused(&inside), status_code::PROTOCOL_ERROR);
+    assert_eq!(refused(&inside), close_codes::PROTOCOL_ERROR);
 }
 
 #[test]
 fn section_5_5_control_frames_are_short_and_whole() {
     for opcode in [0x8, 0x9, 0xa] {
-        assert_eq!(refused(&sent(opcode, b"")), status_code::PROTOCOL_ERROR);
+        assert_eq!(refused(&sent(opcode, b"")), close_codes::PROTOCOL_ERROR);
         assert_eq!(
             refused(&sent(0x80 | opcode, &[0; 126])),
-            status_code::PROTOCOL_ERROR
+            close_codes::PROTOCOL_ERROR
         );
     }
     let longest = read(&sent(0x89, &[7; 125]));
@@ -144,17 +144,17 @@ fn section_5_5_1_frames_after_a_close_are_not_read() {
     let [Event::Close(close)] = &without[..] else {
         panic!("{without:?}")
     };
-    assert_eq!((close.code, &*close.reason), (status_code::NO_STATUS, ""));
+    assert_eq!((close.code, &*close.reason), (close_codes::NO_STATUS, ""));
 }
 
 #[test]
 fn section_8_1_text_is_utf_8_across_fragments() {
     assert_eq!(
         refused(&sent(0x81, b"\xc3\x28")),
-        status_code::INVALID_PAYLOAD
+        close_codes::INVALID_PAYLOAD
     );
     let surrogate = [sent(0x01, b"\xed\xa0"), sent(0x80, b"\x80")].concat();
-    assert_eq!(refused(&surrogate), status_code::INVALID_PAYLOAD);
+    assert_eq!(refused(&surrogate), close_codes::INVALID_PAYLOAD);
     assert!(read(&sent(0x82, b"\xc3\x28")).is_ok());
 }
 
@@ -165,7 +165,7 @@ fn section_8_1_invalid_text_fails_before_its_message_ends() {
         [sent(0x01, b"\xe2\x82"), sent(0x00, b"\x28")].concat(),
         sent(0x81, b"a\xffb")[..8].to_vec(),
     ] {
-        assert_eq!(refused(&bytes), status_code::INVALID_PAYLOAD);
+        assert_eq!(refused(&bytes), close_codes::INVALID_PAYLOAD);
     }
     let euro = [
         sent(0x01, b"\xe2\x82"),
@@ -183,18 +183,18 @@ fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
     assert!(read_within(&exact, 100).is_ok());
     assert_eq!(
         read_within(&exact, 99).unwrap_err().code,
-        status_code::TOO_BIG
+        close_codes::TOO_BIG
     );
     let fragments = [sent(0x02, &[0; 60]), sent(0x80, &[0; 41])].concat();
     assert_eq!(
         read_within(&fragments, 100).unwrap_err().code,
-        status_code::TOO_BIG
+        close_codes::TOO_BIG
     );
     // Only the header of the frame has arrived.
     let header = &sent(0x82, &[0; 70_000])[..14];
     assert_eq!(
         read_within(header, 100).unwrap_err().code,
-        status_code::TOO_BIG
+        close_codes::TOO_BIG
     );
     // The memory does not grow with the announced length.
     let mut reader = Reader::new(Side::Server, MAX);

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use uringcore_h3::Code;
 use uringcore_quic as quic;
 
-use super::capsule::{self, Capsule};
 use super::error_code;
 use super::event::EventKind;
 use super::session::Closing;
+use super::session_capsule::{self, Capsule};
 use super::sessions::{LowerLayers, Sessions};
 
 impl Sessions {
@@ -29,9 +29,9 @@ impl Sessions {
             return;
         }
         while let Some(session) = self.table.get_mut(&id) {
-            match session.capsules.next(&mut data, capsule::longest) {
+            match session.capsules.next(&mut data, session_capsule::longest) {
                 Ok(None) => break,
-                Ok(Some((kind, value))) => match capsule::read(kind, value) {
+                Ok(Some((kind, value))) => match session_capsule::read(kind, value) {
                     Ok(Capsule::Close { code, reason }) => {
                         let is_ended = fin && data.is_empty();
                         self.closed_by_peer(below, id, code, &reason, is_ended);
@@ -41,7 +41,7 @@ impl Sessions {
                         return;
                     }
                     Ok(capsule) => self.handle_capsule(below, id, capsule),
-                    Err(capsule::Malformed) => self.malformed(below, id),
+                    Err(session_capsule::Malformed) => self.malformed(below, id),
                 },
                 // RFC 9297 section 3.3: a malformed capsule makes the message malformed.
                 Err(_) => self.malformed(below, id),
@@ -169,7 +169,7 @@ impl Sessions {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_sent_drain, true)) {
             // An error means that the stream has ended.
-            let _ = below.send_data(id, capsule::drain(), false);
+            let _ = below.send_data(id, session_capsule::drain(), false);
         }
     }
 }

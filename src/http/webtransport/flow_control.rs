@@ -1,9 +1,9 @@
 //! Flow control of one session (draft-ietf-webtrans-http3 section 5): limits of streams and bytes, in both directions.
 //!
 //! Counters start with the session. In arrays the first number is for bidirectional streams, the second for
-//! unidirectional ones. Not here: data that waits for credit (`streams`), and QUIC's own flow control.
+//! unidirectional ones. Not here: data that waits for credit (`data_streams`), and QUIC's own flow control.
 
-use super::capsule;
+use super::session_capsule;
 
 /// The error WT_FLOW_CONTROL_ERROR: the peer has exceeded a limit, or has sent an invalid limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl FlowControl {
         let at = usize::from(unidirectional);
         let may = self.ours.opened[at] < self.ours.streams[at];
         if !may {
-            let kind = capsule::STREAMS_BLOCKED[at];
+            let kind = session_capsule::STREAMS_BLOCKED[at];
             self.queue_blocked(at, kind, self.ours.streams[at]);
         }
         may
@@ -99,7 +99,7 @@ impl FlowControl {
 
     /// Queues a WT_DATA_BLOCKED capsule, because data waits for credit.
     pub fn note_blocked(&mut self) {
-        self.queue_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
+        self.queue_blocked(2, session_capsule::DATA_BLOCKED, self.ours.data);
     }
 
     fn queue_blocked(&mut self, at: usize, kind: u64, limit: u64) {
@@ -162,14 +162,14 @@ impl FlowControl {
             let step = (peers.streams_window[at] / 2).max(1);
             if limit >= peers.streams[at].saturating_add(step) {
                 peers.streams[at] = limit;
-                due.push((capsule::MAX_STREAMS[at], limit));
+                due.push((session_capsule::MAX_STREAMS[at], limit));
             }
         }
         let limit = peers.received.saturating_add(peers.abandoned);
         let limit = limit.saturating_add(peers.window).min(DATA_MAX);
         if limit >= peers.data + (peers.window / 2).max(1) {
             peers.data = limit;
-            due.push((capsule::MAX_DATA, limit));
+            due.push((session_capsule::MAX_DATA, limit));
         }
         due
     }
@@ -209,8 +209,8 @@ mod tests {
         assert!(!flow.may_open(false));
         // Each limit causes one BLOCKED capsule.
         let blocked = [
-            (capsule::STREAMS_BLOCKED[1], 0),
-            (capsule::STREAMS_BLOCKED[0], 1),
+            (session_capsule::STREAMS_BLOCKED[1], 0),
+            (session_capsule::STREAMS_BLOCKED[0], 1),
         ];
         assert_eq!(flow.take_due(), blocked);
         assert_eq!(flow.allow_streams(false, 0), Err(Violation));
@@ -238,17 +238,17 @@ mod tests {
         assert_eq!(flow.peer_opened(false), Ok(()));
         assert_eq!(flow.peer_opened(false), Err(Violation));
         flow.peer_closed(false);
-        assert_eq!(flow.take_due(), [(capsule::MAX_STREAMS[0], 3)]);
+        assert_eq!(flow.take_due(), [(session_capsule::MAX_STREAMS[0], 3)]);
         flow.peer_closed(true);
         assert_eq!(flow.take_due(), []);
         flow.peer_closed(true);
-        assert_eq!(flow.take_due(), [(capsule::MAX_STREAMS[1], 6)]);
+        assert_eq!(flow.take_due(), [(session_capsule::MAX_STREAMS[1], 6)]);
         assert_eq!(flow.received(49), Ok(()));
         assert_eq!(flow.take_due(), []);
         assert_eq!(flow.received(1), Ok(()));
-        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 150)]);
+        assert_eq!(flow.take_due(), [(session_capsule::MAX_DATA, 150)]);
         flow.abandoned(100);
-        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 250)]);
+        assert_eq!(flow.take_due(), [(session_capsule::MAX_DATA, 250)]);
         assert_eq!(flow.received(201), Err(Violation));
     }
 
@@ -263,6 +263,6 @@ mod tests {
         for _ in 0..9 {
             flow.abandoned(DATA_MAX / 2);
         }
-        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, DATA_MAX)]);
+        assert_eq!(flow.take_due(), [(session_capsule::MAX_DATA, DATA_MAX)]);
     }
 }

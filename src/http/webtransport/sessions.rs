@@ -1,6 +1,6 @@
 //! The sessions of one connection, for both roles.
 //!
-//! This file has the table of sessions, and their beginning and end. Not here: data streams (`streams`), passing
+//! This file has the table of sessions, and their beginning and end. Not here: data streams (`data_streams`), passing
 //! events to sessions (`stream_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
 //! (`session_commands`).
 //!
@@ -16,13 +16,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_h3::{self as h3, Code, Field, LocalError, Role};
 use uringcore_quic as quic;
 
+use super::data_streams::DataStream;
 use super::event::{Event, EventKind};
 use super::flow_control::FlowControl;
 use super::pre_session_buffer::{EarlyStream, PreSessionBuffer};
 use super::session::{Closing, Error, Session, SessionStats};
 use super::stream_routing::UnidentifiedStream;
-use super::streams::DataStream;
-use super::{Draft, Limits, capsule, draft_versions, error_code, protocol_negotiation};
+use super::{Draft, Limits, draft_versions, error_code, protocol_negotiation, session_capsule};
 use crate::h3_driver::{H3Driver, QuicSink};
 
 /// The sessions of one HTTP/3 connection, with their streams.
@@ -425,8 +425,8 @@ impl Sessions {
         match self.table.get(&id) {
             None => {}
             Some(session) if session.is_open => {
-                let reason = capsule::shortened(reason);
-                let word = capsule::close(code, reason);
+                let reason = session_capsule::shortened(reason);
+                let word = session_capsule::close(code, reason);
                 let is_said = below.send_data(id, word, true).is_ok();
                 let mut closing = Closing::new(below.now);
                 closing.is_acknowledged = !is_said || self.has_stopped_reading(id);
@@ -436,7 +436,7 @@ impl Sessions {
             }
             Some(_) => {
                 self.reset(below, id, Code::H3_REQUEST_CANCELLED);
-                self.end(below, id, code, capsule::shortened(reason), false);
+                self.end(below, id, code, session_capsule::shortened(reason), false);
             }
         }
     }

@@ -4,7 +4,9 @@
 //! Not here: the data after the header.
 
 use bytes::{Bytes, BytesMut};
-use uringcore_h3::frame::{frame_type, is_unidirectional, stream_type};
+use uringcore_h3::frame_type;
+use uringcore_h3::stream_id::is_unidirectional;
+use uringcore_h3::stream_type;
 use uringcore_wire::varint;
 
 /// The owner of a stream (HTTP/3 or a session), as far as the stream's first bytes show it.

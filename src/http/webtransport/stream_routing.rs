@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_h3::frame::{is_client_bidi, is_server_initiated, is_unidirectional};
+use uringcore_h3::stream_id::{is_client_bidi, is_server_initiated, is_unidirectional};
 use uringcore_h3::{self as h3, Code, Place, Role};
 use uringcore_quic::{self as quic, Chunks, Received, StreamEnd};
 use uringcore_wire::varint;

@@ -1,6 +1,6 @@
 //! Close frames: the status code and the reason with which a connection is closed (RFC 6455 sections 5.5.1 and 7.4).
 
-use super::status_code;
+use super::close_codes;
 use super::violation::Violation;
 
 /// The content of a Close frame.
@@ -15,7 +15,7 @@ impl Close {
     /// The result for a stream that ended without a Close frame.
     pub fn abnormal() -> Self {
         Self {
-            code: status_code::ABNORMAL,
+            code: close_codes::ABNORMAL,
             reason: String::new(),
         }
     }
@@ -25,7 +25,7 @@ impl Close {
         let [high, low, reason @ ..] = payload else {
             return match payload.is_empty() {
                 true => Ok(Self {
-                    code: status_code::NO_STATUS,
+                    code: close_codes::NO_STATUS,
                     reason: String::new(),
                 }),
                 false => Err(Violation::protocol("a close frame with half a status code")),
@@ -37,7 +37,7 @@ impl Close {
         }
         let reason = std::str::from_utf8(reason).map_err(|_| {
             Violation::new(
-                status_code::INVALID_PAYLOAD,
+                close_codes::INVALID_PAYLOAD,
                 "a close reason that is not UTF-8",
             )
         })?;
@@ -97,9 +97,9 @@ mod tests {
             u16::MAX,
         ] {
             let refused = Close::read(&code.to_be_bytes()).unwrap_err();
-            assert_eq!(refused.code, status_code::PROTOCOL_ERROR, "{code}");
+            assert_eq!(refused.code, close_codes::PROTOCOL_ERROR, "{code}");
         }
-        assert_eq!(Close::read(b"").unwrap().code, status_code::NO_STATUS);
+        assert_eq!(Close::read(b"").unwrap().code, close_codes::NO_STATUS);
         assert_eq!(Close::read(b"\x03").unwrap_err().code, 1002);
         assert_eq!(Close::read(b"\x03\xe8\xff").unwrap_err().code, 1007);
     }

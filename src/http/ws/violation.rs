@@ -1,6 +1,6 @@
 //! Errors of the peer that fail a WebSocket connection.
 
-use super::status_code;
+use super::close_codes;
 
 /// The status code and reason with which a connection fails (RFC 6455 section 7.1.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,6 @@ impl Violation {
     }
 
     pub(super) const fn protocol(reason: &'static str) -> Self {
-        Self::new(status_code::PROTOCOL_ERROR, reason)
+        Self::new(close_codes::PROTOCOL_ERROR, reason)
     }
 }

@@ -14,9 +14,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use uringcore_limits::semaphore::{Permit, Semaphore};
 
 use super::close_frame::Close;
-use super::deflate::{Agreed, Deflater};
 use super::frame::{Opcode, Side, compressed, frame};
-use super::reader::{Event, Reader};
+use super::message_reader::{Event, Reader};
+use super::permessage_deflate::{Agreed, Deflater};
 use super::violation::Violation;
 
 /// The limits of one WebSocket.
@@ -328,7 +328,7 @@ const COMPRESSED_FROM_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Opcode, frame, status_code};
+    use super::super::{Opcode, close_codes, frame};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(socket.pong.as_deref(), Some(&b"the last"[..]));
         socket.end(Close::abnormal());
         socket.end(Close {
-            code: status_code::NORMAL,
+            code: close_codes::NORMAL,
             reason: String::new(),
         });
         assert_eq!(socket.ended, Some(Close::abnormal()));

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `quic_socket` | UDP sockets with the options that QUIC needs |
+//! | `quic_socket_options` | UDP sockets with the options that QUIC needs |
 //! | `reuseport` | several sockets on one UDP port |
 //! | `error_queue` | ICMP errors of a UDP socket |
 //! | `datagram_syscalls` | datagrams sent and received directly, without the ring |
@@ -13,7 +13,7 @@
 
 mod datagram_syscalls;
 mod error_queue;
-mod quic_socket;
+mod quic_socket_options;
 mod readiness;
 mod reuseport;
 
@@ -25,7 +25,9 @@ use socket2::{SockAddr, SockRef};
 
 pub use datagram_syscalls::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
-pub use quic_socket::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
+pub use quic_socket_options::{
+    QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket,
+};
 pub use readiness::{check_watchable, is_ready, wakes_for_nothing};
 pub use reuseport::steer_by_connection_id;
 

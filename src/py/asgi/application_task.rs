@@ -14,11 +14,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use uringcore_http::ws::status_code;
+use uringcore_http::ws::close_codes;
 
+use super::asgi_service::{AsgiService, ReportedFault};
 use super::http_stream::Ending;
 use super::request::Request;
-use super::service::{AsgiService, ReportedFault};
 use super::websocket::ClientDisconnected;
 use crate::capi::coroutine::{
     Coroutine, CoroutineState, Stepped, coroutine_methods, executing, raised, stand_in_frame,
@@ -259,8 +259,8 @@ impl Run {
         Ok(running)
     }
 
-    /// Converts the result of a step for the task. If the application has returned, that ends the exchange, and the task
-    /// returns None.
+    /// Converts the result of a step for the task. If the application has returned, that ends the exchange, and the
+    /// task returns None.
     fn finish_step(&self, py: Python<'_>, came: PyResult<Stepped>) -> PyResult<Stepped> {
         match came {
             Ok(Stepped::Waits(what)) => return Ok(Stepped::Waits(what)),
@@ -391,7 +391,7 @@ impl Request {
 
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if value.is_none() && this.close_socket(py, status_code::NORMAL, "") {
+        if value.is_none() && this.close_socket(py, close_codes::NORMAL, "") {
             // The application has returned without closing its WebSocket, which was closed with the code 1000.
             return this.wake_all(py);
         }

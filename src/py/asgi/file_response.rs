@@ -28,15 +28,15 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_io::{Errno, FileIdentity, SentFile};
 use uringcore_limits::semaphore::Permit;
 
-use super::compression::TURN_BYTES;
+use super::asgi_service::ReportedFault;
 use super::http_stream::{Ending, HttpStream};
 use super::message_parser::{is_true, optional, required};
-use super::open_files::{self, FileShare, PermitAnswer};
+use super::open_file_permits::{self, FileShare, PermitAnswer};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
-use super::service::ReportedFault;
+use super::response_compression::TURN_BYTES;
 use super::static_folder::StaticFile;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 
 /// A file that the application has named and that is not open yet.
@@ -136,7 +136,7 @@ impl Source {
                     return Err(Unopened::Failed(self.named(py, &error)));
                 }
                 // The file of a response that only waits was closed, which has freed a descriptor.
-                Err(_) if open_files::close_one(py) => {}
+                Err(_) if open_file_permits::close_one(py) => {}
                 Err(_) => return Err(Unopened::NoDescriptor),
             }
         }
@@ -156,7 +156,7 @@ impl Source {
             Self::Object(_) | Self::Static(_) => None,
         };
         let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
-        error::named_os_error(py, errno, names.map(Bound::unbind))
+        exception_conversion::named_os_error(py, errno, names.map(Bound::unbind))
     }
 
     fn name(&self) -> String {
@@ -519,7 +519,7 @@ impl Request {
                 }
                 Ok(Some(part)) => part,
                 Ok(None) => return Ok(Sent::FileUnread(body)),
-                Err(error) => return Err(error::io_error(&error)),
+                Err(error) => return Err(exception_conversion::io_error(&error)),
             };
             body.offset += part.len() as u64;
             body.left -= part.len() as u64;

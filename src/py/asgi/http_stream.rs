@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_limits::semaphore::Permit;
 
-use super::open_files::FileClient;
+use super::open_file_permits::FileClient;
 
 /// Field lines as they are sent.
 pub type Fields<'a> = [(&'a [u8], &'a [u8])];

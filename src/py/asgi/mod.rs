@@ -2,18 +2,18 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `service` | the state that all requests of a server share |
+//! | `asgi_service` | the state that all requests of a server share |
 //! | `scope` | converts the head of a request to the scope |
 //! | `header_cache` | a cache of field lines as Python objects |
 //! | `request` | a request: its content, `receive()` |
 //! | `unread_body` | content that has arrived before `receive()` |
 //! | `response` | a response: the messages of `send()` |
-//! | `compression` | compression of responses by negotiation |
+//! | `response_compression` | compression of responses by negotiation |
 //! | `file_response` | files as content of a response |
 //! | `static_folder` | files of a folder that the server publishes |
-//! | `open_files` | permits for the open files of a process, which clients share |
+//! | `open_file_permits` | permits for the open files of a process, which clients share |
 //! | `message_parser` | parses the application's messages |
-//! | `awaitables` | the awaitables that `receive()` and `send()` return |
+//! | `receive_send_awaitables` | the awaitables that `receive()` and `send()` return |
 //! | `application_task` | the coroutine around the application's, and its task |
 //! | `websocket_limits` | the limits of a WebSocket from Python |
 //! | `websocket` | a request that is a WebSocket |
@@ -25,18 +25,18 @@
 //! uvicorn would pass.
 
 mod application_task;
-pub mod awaitables;
-mod compression;
+pub mod asgi_service;
 mod file_response;
 mod header_cache;
 mod http_datagrams;
 pub mod http_stream;
 mod message_parser;
-pub mod open_files;
+pub mod open_file_permits;
+pub mod receive_send_awaitables;
 pub mod request;
 mod response;
+mod response_compression;
 pub mod scope;
-pub mod service;
 mod static_folder;
 mod unread_body;
 pub mod websocket;
@@ -45,12 +45,12 @@ mod websocket_limits;
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<service::AsgiService>()?;
+    m.add_class::<asgi_service::AsgiService>()?;
     m.add_class::<request::Request>()?;
-    m.add_class::<awaitables::MessageAwaitable>()?;
+    m.add_class::<receive_send_awaitables::MessageAwaitable>()?;
     m.add_class::<websocket_limits::WebSocketLimits>()?;
-    m.add_class::<compression::ResponseCompression>()?;
-    m.add_function(wrap_pyfunction!(compression::accepted_codings, m)?)?;
+    m.add_class::<response_compression::ResponseCompression>()?;
+    m.add_function(wrap_pyfunction!(response_compression::accepted_codings, m)?)?;
     m.add_class::<static_folder::StaticFile>()?;
     m.add_class::<static_folder::StaticFolder>()?;
     let gone = m.py().get_type::<websocket::ClientDisconnected>();

@@ -16,11 +16,11 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::ws::Socket;
 use uringcore_limits::memory_budget::Charge;
 
-use super::awaitables::MessageAwaitable;
+use super::asgi_service::{AsgiService, ReportedFault};
 use super::http_datagrams::QueuedDatagrams;
 use super::http_stream::{Ending, HttpStream, Refused};
+use super::receive_send_awaitables::MessageAwaitable;
 use super::response::Response;
-use super::service::{AsgiService, ReportedFault};
 use super::unread_body::Body;
 use crate::capi::future_wakeup::{Waiters, wake};
 use crate::capi::gil_cell::GilCell;

@@ -12,16 +12,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_http::content_coding::Plan;
-use uringcore_http::ws::status_code;
+use uringcore_http::ws::close_codes;
 
-use super::compression::{Encoding, TURN_BYTES};
+use super::asgi_service::{AsgiService, Line, ReportedFault};
 use super::file_response::{FileBody, FileRequest};
 use super::http_stream::{Ending, HttpStream, Refused};
 use super::message_parser::{
     content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
 };
 use super::request::Request;
-use super::service::{AsgiService, Line, ReportedFault};
+use super::response_compression::{Encoding, TURN_BYTES};
 use crate::capi::buffer;
 
 pub struct Response {
@@ -582,7 +582,7 @@ impl Request {
     /// Handles a failure of the application: sends 500 if the head is not sent yet, otherwise resets the stream.
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if this.close_socket(py, status_code::INTERNAL_ERROR, "") {
+        if this.close_socket(py, close_codes::INTERNAL_ERROR, "") {
             return this.wake_all(py);
         }
         let (is_over, is_begun) = this.state.with(py, |state| {

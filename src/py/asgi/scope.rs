@@ -4,10 +4,10 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use uringcore_http::message::Head;
+use uringcore_http::request_head::Head;
 
+use super::asgi_service::AsgiService;
 use super::header_cache;
-use super::service::AsgiService;
 
 /// The values of a connection that are in the scopes of all its requests.
 pub struct ConnectionInfo<'py> {

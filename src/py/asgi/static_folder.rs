@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_io::{FileVersion, SentFile, ServedFolder};
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 /// A folder whose files are opened by names that cannot leave it. Any thread may use it.
 ///
@@ -32,7 +32,8 @@ struct Current {
 impl StaticFolder {
     #[new]
     fn new(path: PathBuf) -> PyResult<Self> {
-        let folder = ServedFolder::open(&path).map_err(|error| error::io_error(&error))?;
+        let folder =
+            ServedFolder::open(&path).map_err(|error| exception_conversion::io_error(&error))?;
         let current = Current {
             folder: Arc::new(folder),
             checked_at: Instant::now(),
@@ -56,7 +57,7 @@ impl StaticFolder {
         match opened {
             Ok(file) => Ok(Some(file)),
             Err(error) if is_nothing_to_publish(&error) => Ok(None),
-            Err(error) => Err(error::io_error(&error)),
+            Err(error) => Err(exception_conversion::io_error(&error)),
         }
     }
 }
@@ -122,7 +123,7 @@ impl StaticFile {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.min(READ_BYTES_MAX);
         let read = py.detach(|| self.open()?.read(length, offset));
-        let bytes = read.map_err(|error| error::io_error(&error))?;
+        let bytes = read.map_err(|error| exception_conversion::io_error(&error))?;
         Ok(PyBytes::new(py, &bytes))
     }
 

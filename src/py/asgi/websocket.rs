@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, frame, status_code};
+use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, close_codes, frame};
 
 use super::http_stream::Ending;
 use super::message_parser::{optional, required};
@@ -175,7 +175,7 @@ impl Request {
             socket.with(py, |socket| socket.end(Close::abnormal()));
             Self::respond_or_end(slf, 503, b"Service Unavailable")?;
         }
-        this.close_socket(py, status_code::SERVICE_RESTART, "");
+        this.close_socket(py, close_codes::SERVICE_RESTART, "");
         this.wake_all(py)
     }
 
@@ -186,7 +186,7 @@ impl Request {
         };
         if socket.with(py, |socket| socket.is_unresponsive(now)) {
             socket.with(py, |socket| socket.ended = Some(Close::abnormal()));
-            self.close_socket(py, status_code::INTERNAL_ERROR, "keepalive ping timeout");
+            self.close_socket(py, close_codes::INTERNAL_ERROR, "keepalive ping timeout");
             self.with_stream(py, |stream| stream.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
@@ -447,7 +447,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         let code = match given(message, intern!(py, "code"))? {
             Some(code) => of_bits(&code, "code", u16::BITS)? as u16,
-            None => status_code::NORMAL,
+            None => close_codes::NORMAL,
         };
         if !Close::is_sendable(code) {
             let text = format!("code: {code} is not a status code that may be sent");

@@ -21,7 +21,7 @@
 //! | `class_with_dict` | classes of transports and events, whose instances have a `__dict__` |
 //! | `thread_exit_guard` | keeps the interpreter from ending a thread inside an iteration of the loop |
 //! | `address` | socket addresses to and from Python tuples |
-//! | `error` | Rust errors to Python exceptions |
+//! | `exception_conversion` | Rust errors to Python exceptions |
 
 pub mod address;
 pub mod bounded_arguments;
@@ -32,7 +32,7 @@ pub mod class_version;
 pub mod class_with_dict;
 pub mod context;
 pub mod coroutine;
-pub mod error;
+pub mod exception_conversion;
 pub mod fastcall;
 pub mod fresh_bytes;
 pub mod future_wakeup;

@@ -13,7 +13,7 @@ use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::coroutine::{Coroutine, CoroutineState, Stepped, executing, raised, used_up};
-use super::error::warn_of_a_dying_object;
+use super::exception_conversion::warn_of_a_dying_object;
 use super::gil_cell::GilCell;
 
 /// The work of a coroutine. Each call of `run` consumes it and returns the result or the remaining work.

@@ -15,22 +15,23 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http1::{Connection, Event};
-use uringcore_http::message::{Head, Refusal, TooSlow};
+use uringcore_http::request_head::Head;
+use uringcore_http::response_errors::{Refusal, TooSlow};
 use uringcore_limits::connection_limits::Admitted;
 use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use crate::asgi::open_files::FileClient;
+use crate::asgi::asgi_service::{AsgiService, ReportedFault};
+use crate::asgi::open_file_permits::FileClient;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
-use crate::asgi::service::{AsgiService, ReportedFault};
-use crate::capi::error::is_exit;
+use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::http2::Http2Connection;
-use crate::tcp::ends::Ends;
+use crate::tcp::connection_info::Ends;
 use crate::tcp::lower_transport::LowerTransport;
-use crate::tcp::service::{TcpConnection, TcpService, negotiated_protocol};
+use crate::tcp::server_connections::{TcpConnection, TcpService, negotiated_protocol};
 use crate::transport::native_protocol::NativeProtocol;
 
 /// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.

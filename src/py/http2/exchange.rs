@@ -7,12 +7,12 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http2::{Code, Connection};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 use uringcore_limits::semaphore::Permit;
 
 use super::connection::Http2Connection;
 use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused};
-use crate::asgi::open_files::FileClient;
+use crate::asgi::open_file_permits::FileClient;
 
 pub struct Exchange {
     pub connection: Py<Http2Connection>,

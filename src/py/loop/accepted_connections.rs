@@ -8,7 +8,7 @@ use uringcore_engine::Key;
 use uringcore_io::Errno;
 
 use crate::capi::context::{CallbackContext, Inside};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::operation_queues;
@@ -65,7 +65,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     drop(inside);
     match made {
         Ok(()) => Ok(()),
-        Err(error) if error::is_exit(py, &error) => Err(error),
+        Err(error) if exception_conversion::is_exit(py, &error) => Err(error),
         Err(error) => {
             slf.call_method1(
                 intern!(py, "_report"),
@@ -108,7 +108,7 @@ pub fn failed(slf: &Bound<'_, LoopCore>, key: Key, errno: Errno) -> PyResult<()>
             .map(|(fd, _)| *fd)
     });
     if let Some(fd) = fd {
-        let error = error::os_error(errno).into_value(py);
+        let error = exception_conversion::os_error(errno).into_value(py);
         slf.call_method1(intern!(py, "_accept_failed"), (fd, error))?;
     }
     Ok(())

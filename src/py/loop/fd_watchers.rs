@@ -11,7 +11,7 @@ use pyo3::types::{PyInt, PyTuple};
 use uringcore_engine::Direction;
 use uringcore_io::net;
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::cross_thread_commands::CrossThreadCommand;
 use crate::event_loop::engine_key_objects::Watcher;
 use crate::event_loop::loop_core::LoopCore;
@@ -33,7 +33,7 @@ impl LoopCore {
             .objects
             .with(py, |objects| objects.watchers.contains_key(&(fd, write)));
         if !known {
-            net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
+            net::check_watchable(fd).map_err(|error| exception_conversion::io_error(&error))?;
             if !this.runs_elsewhere(py) {
                 operation_queues::forget_closed(slf, fd, usize::MAX)?;
             }
@@ -66,7 +66,7 @@ impl LoopCore {
         if self.is_closed() {
             return Ok(false);
         }
-        let fd = match descriptor(file).map_err(|error| error::made(py, error)) {
+        let fd = match descriptor(file).map_err(|error| exception_conversion::made(py, error)) {
             Ok(fd) => fd,
             // A closed socket has no number. Its registration is found by the object.
             Err(error) if error.is_instance_of::<PyValueError>(py) => {
@@ -96,7 +96,7 @@ impl LoopCore {
         if let Some(old) = old {
             old.handle.cancel(py)?;
         }
-        reported.map_err(|error| error::io_error(&error))?;
+        reported.map_err(|error| exception_conversion::io_error(&error))?;
         Ok(true)
     }
 

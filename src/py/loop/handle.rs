@@ -17,7 +17,7 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use crate::capi::callback::Callback;
 use crate::capi::context::Inside;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::loop_core::LoopCore;
@@ -226,7 +226,7 @@ impl Handle {
         let py = slf.py();
         let _guard = UnwindGuard::enter();
         match slf.get().run(py, false) {
-            Err(error) if !error::is_exit(py, &error) => {
+            Err(error) if !exception_conversion::is_exit(py, &error) => {
                 let running = py
                     .import(intern!(py, "asyncio.events"))?
                     .call_method0(intern!(py, "_get_running_loop"))?;

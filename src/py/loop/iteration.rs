@@ -30,7 +30,7 @@ use pyo3::{ffi, intern};
 use uringcore_engine::{Engine, OpQueues, PollTimeout};
 use uringcore_io::Entered;
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::clock;
 use crate::event_loop::event_dispatch;
@@ -213,7 +213,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     if this.runs_elsewhere(py) {
-        return Err(error::engine_away());
+        return Err(exception_conversion::engine_away());
     }
     if this.ready.with(py, |ready| ready.is_empty()) {
         // A signal that came in a short loop iteration must be handled before the loop sleeps, even if the program has
@@ -225,7 +225,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
-            return Err(error::loop_of_parent());
+            return Err(exception_conversion::loop_of_parent());
         }
         return Err(PyRuntimeError::new_err(
             "this event loop is already inside its own turn",
@@ -273,7 +273,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         // Signals are checked even if the wait was not interrupted, because the kernel does not report EINTR for a
         // signal that comes together with a completion.
         Ok(_) => check_signals(py),
-        Err(error) => Err(error::io_error(&error)),
+        Err(error) => Err(exception_conversion::io_error(&error)),
     }
 }
 
@@ -381,7 +381,7 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
 /// `KeyboardInterrupt`).
 fn report_exception(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     let py = slf.py();
-    if error::is_exit(py, &error) {
+    if exception_conversion::is_exit(py, &error) {
         return Err(error);
     }
     let reported = slf.call_method1(
@@ -390,7 +390,7 @@ fn report_exception(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     );
     match reported {
         Ok(_) => Ok(()),
-        Err(error) if error::is_exit(py, &error) => Err(error),
+        Err(error) if exception_conversion::is_exit(py, &error) => Err(error),
         // Only a subclass whose `call_exception_handler()` raises comes here.
         Err(error) => {
             error.write_unraisable(py, Some(slf));
@@ -421,7 +421,7 @@ pub fn run_handle(slf: &Bound<'_, LoopCore>, handle: AnyHandle) -> PyResult<()> 
 
 fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) -> PyResult<()> {
     let py = slf.py();
-    if error::is_exit(py, &error) {
+    if exception_conversion::is_exit(py, &error) {
         return Err(error);
     }
     let raised = (handle.as_any(), error.into_value(py));

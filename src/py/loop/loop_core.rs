@@ -19,7 +19,7 @@ use uringcore_engine::{CallbackProgress, Engine, OpQueues, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::capi::context::CallbackContext;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::malloc_thresholds;
 use crate::event_loop::clock::{self, ClockWatch};
@@ -107,11 +107,11 @@ impl LoopCore {
             .with(py, |engine| engine.as_deref_mut().map(run));
         result.ok_or_else(|| {
             if self.is_closed() {
-                error::loop_closed()
+                exception_conversion::loop_closed()
             } else if self.flags.with(py, |flags| flags.forked) {
-                error::loop_of_parent()
+                exception_conversion::loop_of_parent()
             } else {
-                error::engine_away()
+                exception_conversion::engine_away()
             }
         })
     }
@@ -160,7 +160,7 @@ impl LoopCore {
 
     pub fn check_closed(&self) -> PyResult<()> {
         match self.is_closed() {
-            true => Err(error::loop_closed()),
+            true => Err(exception_conversion::loop_closed()),
             false => Ok(()),
         }
     }
@@ -215,7 +215,8 @@ impl LoopCore {
             ..DriverConfig::default()
         };
         malloc_thresholds::show_large_block();
-        let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
+        let engine =
+            Engine::new(&config).map_err(|error| exception_conversion::setup_error(&error))?;
         Ok(Self {
             backend: engine.backend(),
             busy_poll_us,
@@ -524,7 +525,7 @@ impl LoopCore {
             return Ok(());
         }
         self.with_engine(py, |engine| engine.listeners().stop(host.key))?
-            .map_err(|error| error::io_error(&error))
+            .map_err(|error| exception_conversion::io_error(&error))
     }
 
     /// Accepts again after a failure, such as the lack of free descriptors.

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
@@ -183,7 +183,7 @@ impl ReadyItem {
             owner.is_some_and(|owner| owner.runs_elsewhere(py))
         });
         if is_refused {
-            return Err(error::engine_away());
+            return Err(exception_conversion::engine_away());
         }
         let Some((owner, item)) = self.work.take(py) else {
             return Ok(());

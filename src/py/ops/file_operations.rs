@@ -27,7 +27,7 @@ use uringcore_io::{
     At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token, net,
 };
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
@@ -182,7 +182,7 @@ fn call_late(py: Python<'_>, late: &Py<PyAny>, result: PyResult<Py<PyAny>>) -> P
 fn report(slf: &Bound<'_, LoopCore>, result: PyResult<()>) -> PyResult<()> {
     let py = slf.py();
     match result {
-        Err(error) if !error::is_exit(py, &error) => slf
+        Err(error) if !exception_conversion::is_exit(py, &error) => slf
             .call_method1(
                 intern!(py, "_report"),
                 (
@@ -205,7 +205,7 @@ fn to_python(
         Errno::CANCELED if !abandoned => PyRuntimeError::new_err(
             "the file operation was ended: its event loop was shut down, or this is a forked child",
         ),
-        errno => error::named_os_error(py, errno, names),
+        errno => exception_conversion::named_os_error(py, errno, names),
     };
     let outcome = match outcome {
         Outcome::File(outcome) => *outcome,
@@ -369,7 +369,8 @@ fn file_truncate(slf: &Bound<'_, LoopCore>, fd: RawFd, length: u64) -> PyResult<
 #[pyfunction]
 fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation>> {
     // SAFETY: the caller no longer uses the descriptor, as with os.close().
-    let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
+    let fd =
+        unsafe { net::take_over(fd) }.map_err(|error| exception_conversion::io_error(&error))?;
     queue(slf, None, |driver, token| driver.close(fd, token))
 }
 

@@ -28,7 +28,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues, SocketOp};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::engine_key_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
 
@@ -326,7 +326,7 @@ pub fn failed(outcome: &Outcome) -> PyErr {
             Errno(libc::EIO)
         }
     };
-    error::os_error(errno)
+    exception_conversion::os_error(errno)
 }
 
 /// Cancels the operation of `future`, whose waiter was cancelled. Does nothing if the operation has ended or the loop

@@ -9,7 +9,8 @@
 //! its parent's death (`PR_SET_PDEATHSIG`) gets it when the parent thread ends, so the thread stays until the child
 //! has ended.
 //!
-//! `uringcore._child_processes` handles the Python arguments. `uringcore_io::process_spawn` has the code that runs in the child.
+//! `uringcore._child_processes` handles the Python arguments. `uringcore_io::process_spawn` has the code that runs in
+//! the child.
 
 use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -25,7 +26,7 @@ use uringcore_io::process_spawn::{
 };
 
 use crate::capi::bounded_arguments::{List, OwnedBytes};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 
 type Outcome = Result<Child, SpawnError>;
@@ -112,7 +113,8 @@ impl Spawn {
         let ChildState::Prepared(command) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was started already"));
         };
-        let (signal, mut done) = std::io::pipe().map_err(|error| error::io_error(&error))?;
+        let (signal, mut done) =
+            std::io::pipe().map_err(|error| exception_conversion::io_error(&error))?;
         let fd = signal.as_raw_fd();
         let (tell, outcome) = mpsc::sync_channel(1);
         Builder::new()
@@ -136,7 +138,7 @@ impl Spawn {
                     await_end(pid);
                 }
             })
-            .map_err(|error| error::io_error(&error))?;
+            .map_err(|error| exception_conversion::io_error(&error))?;
         let started = Started {
             outcome: Some(outcome),
             _signal: signal,
@@ -194,7 +196,7 @@ fn stage_name(stage: Stage) -> &'static str {
 }
 
 fn duplicate(fd: RawFd) -> PyResult<ChildFd> {
-    ChildFd::duplicate(fd).map_err(|error| error::io_error(&error))
+    ChildFd::duplicate(fd).map_err(|error| exception_conversion::io_error(&error))
 }
 
 fn strings(list: List<OwnedBytes>) -> PyResult<Vec<CString>> {

@@ -4,8 +4,9 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `start` | the start of the connection: opened, awaited, or passed by an endpoint |
-//! | `phase_state` | the fields of an object |
+//! | `connection_start` | the start of the connection: opened, awaited, or passed by an endpoint |
+//! | `object_state` | the fields of an object: its phase, the receivers of its events |
+//! | `stream_protocol` | HTTP/3 or typed streams, which get the events about streams |
 //! | `lifecycle` | where commands go in each phase, and values that can be read after the end |
 //!
 //! `endpoint` delivers events to this object.
@@ -18,20 +19,21 @@ use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
 use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint::QuicEndpoint;
-use super::qlog_recorder::PacketLog;
+use super::packet_log::PacketLog;
 use crate::capi::address;
 use crate::capi::bounded_arguments::{self, BytesLike, OwnedBytes};
 use crate::capi::buffer;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
+mod connection_start;
 mod lifecycle;
-mod phase_state;
-mod start;
+mod object_state;
+mod stream_protocol;
 
 use lifecycle::stats_to_dict;
-pub use phase_state::StreamProtocol;
-use phase_state::{ConnectionPhase, ConnectionState};
+use object_state::{ConnectionPhase, ConnectionState};
+pub use stream_protocol::StreamProtocol;
 
 /// A QUIC connection without its configuration: the base of QuicConnection.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
@@ -80,7 +82,7 @@ impl QuicConnectionCore {
         host_id: Option<OwnedBytes>,
     ) -> PyResult<()> {
         let host_id = host_id.map(|id| id.0);
-        start::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
+        connection_start::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
     /// Waits for one client's first packet, without a loop. If `hello` is given, TLS accepts no other ClientHello.
@@ -92,12 +94,12 @@ impl QuicConnectionCore {
         hello: Option<OwnedBytes>,
     ) -> PyResult<()> {
         let hello = hello.map(|hello| hello.0);
-        start::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
+        connection_start::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
     }
 
     /// Ends a server's connection that has not started.
     fn _abandon(&self, py: Python<'_>) {
-        start::abandon(self, py);
+        connection_start::abandon(self, py);
     }
 
     /// Starts the object of a connection that a server's endpoint has accepted.
@@ -108,7 +110,7 @@ impl QuicConnectionCore {
         key: u64,
         _alpn: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        start::accepted(slf, endpoint, ConnectionKey::from_u64(key))
+        connection_start::accepted(slf, endpoint, ConnectionKey::from_u64(key))
     }
 
     /// Sets the handlers of a client's session tickets and address validation tokens.
@@ -634,7 +636,7 @@ impl QuicConnectionCore {
             Some(endpoint) => {
                 QuicEndpoint::receive_datagram(endpoint.bind(py), &data, addr, now, 0)?;
                 match self.is_listening(py) {
-                    true => start::failed(self, endpoint.bind(py)),
+                    true => connection_start::failed(self, endpoint.bind(py)),
                     false => Ok(()),
                 }
             }

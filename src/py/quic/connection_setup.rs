@@ -21,7 +21,9 @@ use uringcore_quic::{
     TransportSettings,
 };
 
-use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
+use super::resumption_credentials::{
+    ForeignStore, MemorySessionStore, TicketFields, session_store,
+};
 use super::tls_key_log::KeyLogFile;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 

@@ -5,7 +5,7 @@
 //! | `endpoint_owner` | the owner of the state machines, and access to them |
 //! | `event_delivery` | delivers events to Python, one list for each connection and loop iteration |
 //! | `extra_sockets` | further sockets of an endpoint, and migration to one of them |
-//! | `session_store` | calls of the program's session store |
+//! | `session_store_queries` | calls of the program's session store |
 //!
 //! This file opens and closes connections. For endpoints without a loop it also passes datagrams in and out. In this
 //! folder *endpoint* is the Python object, *protocol* its state machines (`uringcore_quic::Endpoint`), and *socket*
@@ -32,7 +32,7 @@ use super::endpoint_settings;
 use crate::capi::address;
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::context;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 use crate::event_loop::loop_core::LoopCore;
@@ -40,7 +40,7 @@ use crate::event_loop::loop_core::LoopCore;
 mod endpoint_owner;
 mod event_delivery;
 mod extra_sockets;
-mod session_store;
+mod session_store_queries;
 
 use endpoint_owner::{EndpointOwner, EndpointState, OwnedEndpoint};
 use event_delivery::FirstError;
@@ -203,7 +203,7 @@ impl QuicEndpoint {
                 uringcore_engine::QuicSocket::new(SocketFd::Lent(fd), protocol, token)
             })
         })?;
-        let key = opened.map_err(|error| error::io_error(&error))?;
+        let key = opened.map_err(|error| exception_conversion::io_error(&error))?;
         let state = EndpointState {
             on_accept,
             when_negotiated,

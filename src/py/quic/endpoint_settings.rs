@@ -15,7 +15,7 @@ use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
 use super::connection_setup::{config_error, seconds};
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::memory_budget::budget_of;
 
 /// The settings, as Python passes them.
@@ -85,7 +85,8 @@ struct WorkerStates(SharedBytes);
 
 impl WorkerStates {
     fn shared(fd: RawFd) -> PyResult<Arc<dyn EmptyPlaces>> {
-        let states = SharedBytes::duplicate(fd).map_err(|error| error::io_error(&error))?;
+        let states =
+            SharedBytes::duplicate(fd).map_err(|error| exception_conversion::io_error(&error))?;
         Ok(Arc::new(Self(states)))
     }
 }
@@ -113,7 +114,8 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // Values arrive from Python in this form.
 fn steer_by_connection_id(fd: RawFd, sockets: BytesLike<'_>) -> PyResult<()> {
-    uringcore_io::net::steer_by_connection_id(fd, &sockets).map_err(|error| error::io_error(&error))
+    uringcore_io::net::steer_by_connection_id(fd, &sockets)
+        .map_err(|error| exception_conversion::io_error(&error))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

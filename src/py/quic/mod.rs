@@ -5,10 +5,10 @@
 //! | `endpoint` | `QuicEndpoint`: a UDP socket and its connections |
 //! | `endpoint_settings` | an endpoint's settings from Python |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
-//! | `credentials` | session tickets, address tokens, and a server's session stores |
+//! | `resumption_credentials` | session tickets, address tokens, and a server's session stores |
 //! | `events` | the event classes |
 //! | `tls_key_log` | TLS secrets for a file |
-//! | `qlog_recorder` | recorded packets, for qlog |
+//! | `packet_log` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
 //! | `connection_setup` | checked configurations of clients and servers |
 //! | `client_hello_reader` | reads the ClientHello in first datagrams |
@@ -22,12 +22,12 @@ mod client_hello_reader;
 mod clock_conversion;
 mod connection;
 mod connection_setup;
-mod credentials;
 mod endpoint;
 mod endpoint_settings;
 mod events;
+mod packet_log;
 mod qlog_files;
-mod qlog_recorder;
+mod resumption_credentials;
 mod tls_key_log;
 mod wire_buffer;
 
@@ -59,7 +59,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
     m.add_class::<client_hello_reader::ClientHelloReader>()?;
-    m.add_class::<qlog_recorder::PacketLog>()?;
+    m.add_class::<packet_log::PacketLog>()?;
     m.add_class::<qlog_files::TraceFile>()?;
     m.add_class::<qlog_files::TraceFolder>()?;
     events::register(m)?;

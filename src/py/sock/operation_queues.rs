@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_engine::{Direction, Key, OpQueueId, OpQueues, SocketOp, Start};
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures;
 use crate::sock::cancelled_results;
@@ -168,7 +168,7 @@ pub fn cancel_receives(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> 
     while let Some((key, _)) = current(this, py, queue_id) {
         let outcome = this
             .with_engine(py, |engine| engine.end_operation(key, Instant::now()))?
-            .map_err(|error| error::io_error(&error))?;
+            .map_err(|error| exception_conversion::io_error(&error))?;
         match outcome {
             Some(outcome) => operation_futures::done(slf, key, outcome)?,
             None => forget(this, py, queue_id, key)?,

@@ -20,7 +20,7 @@ use uringcore_io::{Errno, Outcome, PeerAddress, ReceivedMessage, net};
 
 use crate::capi::address;
 use crate::capi::buffer;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures::{self, Plan, Subject};
 use crate::sock::cancelled_results;
@@ -96,7 +96,7 @@ fn receive(
                 this.op_queues
                     .with(py, |op_queues| op_queues.tried(fd, false));
             }
-            Err(error) => return Err(error::io_error(&error)),
+            Err(error) => return Err(exception_conversion::io_error(&error)),
         }
     }
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
@@ -161,7 +161,7 @@ fn receive_into(
                     .with(py, |op_queues| op_queues.tried(fd, false));
             }
         }
-        Err(error) => return Err(error::io_error(&error)),
+        Err(error) => return Err(exception_conversion::io_error(&error)),
     }
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
@@ -225,7 +225,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
                 this.op_queues
                     .with(py, |op_queues| op_queues.tried(fd, false));
             }
-            Err(error) => return Err(error::io_error(&error)),
+            Err(error) => return Err(exception_conversion::io_error(&error)),
         }
     }
     this.check_no_transport(py, fd, fd)?;
@@ -265,7 +265,7 @@ fn send_all(
         }
         Ok(sent) => sent,
         Err(error) if is_transient(&error) => 0,
-        Err(error) => return Err(error::io_error(&error)),
+        Err(error) => return Err(exception_conversion::io_error(&error)),
     };
     this.check_no_transport(py, fd, fd)?;
     let rest = buffer::rest_of(data, sent)?;
@@ -303,7 +303,7 @@ fn send_to(
         None => return Ok(None),
         Some(Ok(sent)) => return Ok(Some(sent.into_pyobject(py)?.into_any().unbind())),
         Some(Err(error)) if is_transient(&error) => {}
-        Some(Err(error)) => return Err(error::io_error(&error)),
+        Some(Err(error)) => return Err(exception_conversion::io_error(&error)),
     }
     this.check_no_transport(py, fd, fd)?;
     let data = buffer::rest_of(data, 0)?;
@@ -335,7 +335,7 @@ fn connect(
             return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind()));
         }
         Err(error) if is_under_way(&error) => {}
-        Err(error) => return Err(error::io_error(&error)),
+        Err(error) => return Err(exception_conversion::io_error(&error)),
     }
     this.check_no_transport(py, fd, fd)?;
     launch(r#loop, &CONNECT, sock, fd, SocketOp::Connect(to)).map(Some)

@@ -19,7 +19,7 @@ use super::stream_awaitables::{StreamAwaitable, StreamOperation};
 use super::stream_manager::{Abandoned, StreamManager};
 use crate::capi::buffer;
 use crate::capi::class_with_dict;
-use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
+use crate::capi::exception_conversion::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 use uringcore_quic::read_on_demand::StreamReader;

@@ -2,24 +2,24 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `service` | [`TcpService`](service::TcpService): the connections of a server, of either version |
+//! | `server_connections` | [`TcpService`](server_connections::TcpService): the connections of a server, of either version |
 //! | `lower_transport` | the transport beneath: a stream of this extension, TLS over it, or any other transport |
-//! | `ends` | the addresses and TLS of a connection, for scopes |
+//! | `connection_info` | the addresses and TLS of a connection, for scopes |
 //! | `proxy_header` | the header of the PROXY protocol, for Python |
 //! | `limits` | the limits of both versions from Python |
 //!
 //! A stream of this extension exchanges bytes with a connection without Python objects.
 
-pub mod ends;
+pub mod connection_info;
 pub mod limits;
 pub mod lower_transport;
 mod proxy_header;
-pub mod service;
+pub mod server_connections;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<service::TcpService>()?;
+    m.add_class::<server_connections::TcpService>()?;
     m.add_function(wrap_pyfunction!(proxy_header::read_proxy_header, m)?)?;
     m.add_class::<limits::TcpLimits>()
 }

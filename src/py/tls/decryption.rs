@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use super::protocol::{AppState, TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::lent_memory::Target;
 
@@ -530,7 +530,7 @@ impl TlsProtocol {
             lower.resume_reading(py)
         };
         match reported {
-            Err(error) if !error::is_exit(py, &error) => {
+            Err(error) if !exception_conversion::is_exit(py, &error) => {
                 Self::fatal_error(slf, error, "Fatal error on SSL protocol")
             }
             reported => reported,

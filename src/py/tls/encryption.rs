@@ -10,7 +10,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use super::protocol::{TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 impl TlsProtocol {
     /// Writes the bytes of the application: `bytes`, a `bytearray` or a `memoryview`.
@@ -209,7 +209,7 @@ impl TlsProtocol {
         let written = lower.write(py, &mut records);
         this.ssl.reuse(records);
         match written {
-            Err(error) if !error::is_exit(py, &error) => {
+            Err(error) if !exception_conversion::is_exit(py, &error) => {
                 Self::fatal_error(slf, error, "Fatal error on SSL protocol")
             }
             written => written,

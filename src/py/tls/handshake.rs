@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::protocol::{AppState, TlsPhase, TlsProtocol, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::clock;
 
 impl TlsProtocol {
@@ -97,7 +97,7 @@ impl TlsProtocol {
     fn handshake_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if error::is_exit(py, &error) {
+        if exception_conversion::is_exit(py, &error) {
             return Err(error);
         }
         let timer = this.state.with(py, |state| {
@@ -193,7 +193,7 @@ pub(super) fn shared(py: Python<'_>, error: PyErr) -> (PyErr, Py<PyAny>) {
 /// leave the loop.
 pub(super) fn step_exit<T>(py: Python<'_>, step: PyResult<T>) -> PyResult<()> {
     match step {
-        Err(error) if error::is_exit(py, &error) => Err(error),
+        Err(error) if exception_conversion::is_exit(py, &error) => Err(error),
         _ => Ok(()),
     }
 }

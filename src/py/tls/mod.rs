@@ -13,7 +13,7 @@
 //! | `ssl_object` | calls through Python's `ssl` module, and calls that bypass it |
 //! | `openssl` | the OpenSSL that `ssl` has loaded, and the layout of its objects |
 //! | `record_bio` | our BIO: the peer's bytes for OpenSSL, and the records that OpenSSL makes |
-//! | `accept` | connections of a TLS server |
+//! | `accepted_connections` | connections of a TLS server |
 //! | `devcert_key` | the key of a development certificate |
 //!
 //! Not here: certificates, ciphers, the contents of records. OpenSSL handles those, through Python's `ssl`.
@@ -47,7 +47,7 @@
 //! - Small pieces of one `writelines` share records.
 //! - With a high-water mark of 0, a pause of writing ends with the loop iteration if nothing waits.
 
-mod accept;
+mod accepted_connections;
 mod decryption;
 mod devcert_key;
 mod encryption;
@@ -60,7 +60,7 @@ mod shutdown;
 mod ssl_object;
 mod transport;
 
-pub use accept::accepted;
+pub use accepted_connections::accepted;
 pub use protocol::TlsProtocol;
 pub use transport::TlsTransport;
 

@@ -16,7 +16,7 @@ use super::decryption::ReadAhead;
 use super::lower_transport::LowerTransport;
 use super::ssl_object::SslObject;
 use super::transport::TlsTransport;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base_transport::{WaterMarks, check_protocol, is_buffered};
@@ -285,7 +285,7 @@ impl TlsProtocol {
         transport: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
-        if error::is_exit(py, &error) {
+        if exception_conversion::is_exit(py, &error) {
             return Err(error);
         }
         slf.get().owner.bind(py).call_method1(

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::protocol::{AppState, TlsPhase, TlsProtocol, TlsState, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 impl TlsProtocol {
     /// Handles `close()`: delivers and sends the remaining bytes, then exchanges close_notify with the peer.
@@ -289,7 +289,7 @@ impl TlsProtocol {
     fn end_with(slf: &Bound<'_, Self>, error: PyErr, message: &str, flush: bool) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
-        if error::is_exit(py, &error) {
+        if exception_conversion::is_exit(py, &error) {
             return Err(error);
         }
         let lower = this.lower(py);

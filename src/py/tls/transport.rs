@@ -14,7 +14,7 @@ use super::protocol::{
     READ_HIGH_WATER_BYTES, TlsPhase, TlsProtocol, TlsState, WRITE_HIGH_WATER_BYTES,
 };
 use crate::capi::class_with_dict::ClassWithDict;
-use crate::capi::error::warn_of_a_dying_object;
+use crate::capi::exception_conversion::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base_transport::{Pause, WaterMarks, is_buffered};

@@ -32,7 +32,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, SharedState, WriteOutcome};
 
 use crate::capi::context::CallbackContext;
-use crate::capi::error::warn_of_a_dying_object;
+use crate::capi::exception_conversion::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
@@ -154,8 +154,8 @@ impl BaseTransport {
         if has_own_buffer != matches!(before, Receiver::Buffer)
             && let Some(key) = key
         {
-            // The size of a receive changes nothing that a program sees. So an engine that is out of reach, for instance
-            // on a closed loop, is no error.
+            // The size of a receive changes nothing that a program sees. So an engine that is out of reach, for
+            // instance on a closed loop, is no error.
             let _ = self.command(py, |engine| {
                 engine.transports().set_own_buffer(key, has_own_buffer);
             });

@@ -19,7 +19,7 @@ use crate::capi::address;
 use crate::capi::buffer;
 use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::context::CallbackContext;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
@@ -99,7 +99,7 @@ impl DatagramTransport {
 
     pub fn error_received(slf: &Bound<'_, BaseTransport>, errno: Errno) -> PyResult<()> {
         let py = slf.py();
-        let error = error::os_error(errno).into_value(py);
+        let error = exception_conversion::os_error(errno).into_value(py);
         let name = intern!(py, "error_received");
         let method = Method(name, "Exception in protocol.error_received()");
         BaseTransport::call_protocol(slf, method, (error,))
@@ -161,7 +161,7 @@ impl DatagramTransport {
     fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
-        let error = error::made(py, error);
+        let error = exception_conversion::made(py, error);
         if !error.is_instance_of::<PyOSError>(py) {
             let message = "Fatal write error on datagram transport";
             return BaseTransport::fatal(base, error, message);

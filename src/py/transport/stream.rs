@@ -25,7 +25,7 @@ use uringcore_io::net;
 use crate::capi::buffer::{self, Outgoing};
 use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::context::CallbackContext;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::operation_queues;
@@ -241,7 +241,7 @@ impl StreamTransport {
             return Ok(());
         };
         let outcome = base.command(py, |engine| engine.transports().finish_writing(key))?;
-        outcome.map_err(|error| error::io_error(&error))
+        outcome.map_err(|error| exception_conversion::io_error(&error))
     }
 
     /// Makes a future that is done when the kernel has taken all written bytes. `sendfile` waits for it.

@@ -8,7 +8,7 @@
 //! | `session_limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
 //! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
-//! A server's connection is in `http`, because it carries requests and sessions. `uringcore_http` has the rules of
+//! A server's connection is in `http3`, because it carries requests and sessions. `uringcore_http` has the rules of
 //! sessions. Python decides when a session is accepted and closed.
 
 mod client;

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use quinn_proto::crypto::Keys;
 use uringcore_wire::{
-    frames::{Frame, Frames},
-    header::{Extent, LongHeader, PacketType, number_len},
+    frame_iterator::{Frame, Frames},
+    packet_header::{Extent, LongHeader, PacketType, number_len},
     tls::client_hello::{HELLO_BYTES_MAX, hello_length, shown_tickets},
 };
 
-use crate::{seams::version_2_packets, tls};
+use crate::{tls, workarounds::version_2_packets};
 
 /// Collects the bytes of one connection's ClientHello from its Initial packets.
 pub(crate) struct FirstPackets {

@@ -10,10 +10,10 @@
 //! quinn-proto does not keep the amplification limit exactly: it counts bytes for the whole connection instead of
 //! each address, sends whole datagrams while any of the limit is left, and exempts MTU probes and responses to other
 //! addresses. So bytes are counted here, by address, around quinn-proto's `poll_transmit`. If a packet exceeds the
-//! limit only a part of it is sealed (`seams::shortened_packet`). Packets with long headers cannot be shortened, so
-//! before the first address is validated a datagram above the limit waits. A shortened PATH_CHALLENGE is repeated
-//! alone, after a probe time-out. While a client is at its validated address, the cost is one branch for each
-//! datagram and each batch.
+//! limit only a part of it is sealed (`workarounds::shortened_packet`). Packets with long headers cannot be shortened,
+//! so before the first address is validated a datagram above the limit waits. A shortened PATH_CHALLENGE is repeated
+//! alone, after a probe time-out. While a client is at its validated address, the cost is one branch for each datagram
+//! and each batch.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ use std::{
 use quinn_proto as quinn;
 
 use super::{Connection, migration::Arrived, path_observer::PacketLimit};
-use crate::{Event, seams::congestion_gauge};
+use crate::{Event, workarounds::congestion_gauge};
 
 impl Connection {
     /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has not

@@ -8,7 +8,7 @@ use quinn_proto::{Dir, VarInt};
 
 use super::Connection;
 use crate::{
-    CloseKind, DatagramError, Event, Priority, Received, StreamError, seams::transport_close,
+    CloseKind, DatagramError, Event, Priority, Received, StreamError, workarounds::transport_close,
 };
 
 impl Connection {

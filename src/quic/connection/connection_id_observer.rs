@@ -4,11 +4,11 @@
 //! An ID is reported when it is generated. That is before the packet that issues it to the peer leaves, so the
 //! application can route the first packet that uses the ID. A retired ID is read from the peer's RETIRE_CONNECTION_ID
 //! frame, because quinn-proto passes it only to its own endpoint. Without such an application nothing is observed.
-//! Not here: the sequence numbers of IDs (`seams::issued_connection_ids`).
+//! Not here: the sequence numbers of IDs (`workarounds::issued_connection_ids`).
 
-use uringcore_wire::frames::{Frame, Frames};
+use uringcore_wire::frame_iterator::{Frame, Frames};
 
-use crate::{Event, seams::issued_connection_ids::IssuedConnectionIds};
+use crate::{Event, workarounds::issued_connection_ids::IssuedConnectionIds};
 
 /// The IDs that one connection has issued, and events about them.
 pub(crate) struct ConnectionIdObserver {

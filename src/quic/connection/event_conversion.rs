@@ -5,7 +5,7 @@ use quinn_proto::{self as quinn, Dir, StreamEvent};
 
 use super::close_reason::closed_event;
 use super::{Connection, event_queue::Pending, session_details};
-use crate::{Event, Received, StreamEnd, seams::rejected_early_data, streams::Readiness};
+use crate::{Event, Received, StreamEnd, streams::Readiness, workarounds::rejected_early_data};
 
 impl Connection {
     /// Takes all events from quinn-proto. Called often, because its queue has no bound. Returns false if nothing has

@@ -12,7 +12,9 @@ use rustls::pki_types::CertificateDer;
 use uringcore_wire::transport_parameters::Parameters;
 
 use super::{Connection, qlog_connection_events::PacketLog, session_details};
-use crate::{ConnectionStats, StreamState, qlog::Recorder, seams::congestion_gauge, tls::Versions};
+use crate::{
+    ConnectionStats, StreamState, qlog::Recorder, tls::Versions, workarounds::congestion_gauge,
+};
 
 impl Connection {
     /// The ID that the next stream of ours will have. Sending on that ID opens the stream.

@@ -2,7 +2,7 @@
 //! the cipher's limit, which quinn-proto enforces.
 //!
 //! A second update needs proof that the peer has the current keys, so a PING is sent first
-//! (`seams::key_update_guard`).
+//! (`workarounds::key_update_guard`).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use quinn_proto as quinn;
 
 use super::packet_observer::ConnectionObserver;
 use crate::{
-    seams::key_update_guard::{Acknowledged, Step},
     tls::PacketHook,
+    workarounds::key_update_guard::{Acknowledged, Step},
 };
 
 pub(super) struct KeyUpdates {
@@ -99,7 +99,7 @@ mod tests {
     use quinn_proto::TransportConfig;
 
     use super::*;
-    use crate::seams::bare_quinn::BareQuinn;
+    use crate::workarounds::bare_quinn::BareQuinn;
 
     /// Returns how many PING frames `KeyUpdates::advance` has sent.
     fn advance(key_updates: &mut KeyUpdates, bare: &mut BareQuinn) -> u64 {

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Instant};
 use quinn_proto::{self as quinn, Dir};
 use uringcore_limits::memory_budget::{Holding, Queued};
 
-use crate::seams::{receive_window::Credit, stream_limits::PeersLimits};
+use crate::workarounds::{growing_receive_window::Credit, two_step_stream_limit::PeersLimits};
 
 pub(crate) struct PeerAccount {
     credit: Credit,
@@ -234,12 +234,12 @@ mod tests {
     use uringcore_limits::memory_budget::Budget;
 
     use super::*;
-    use crate::seams::{bare_quinn::BareQuinn, receive_window};
+    use crate::workarounds::{bare_quinn::BareQuinn, growing_receive_window};
 
     const MIB: usize = 1 << 20;
 
     fn account(allowed: u64) -> PeerAccount {
-        let credit = Credit::new(allowed, receive_window::first(allowed));
+        let credit = Credit::new(allowed, growing_receive_window::first(allowed));
         PeerAccount::new(credit, PeersLimits::new([1_000, 100]))
     }
 

@@ -20,8 +20,8 @@ use crate::{
     Event, earliest,
     error::MigrationError,
     paths::{path::Local, peer_transport_parameters::PreferredAddress},
-    seams::authentic_datagrams::frames_received,
     tls::random_bytes,
+    workarounds::authentic_datagram_detection::frames_received,
 };
 
 /// The time at which a datagram arrived, its addresses, its ECN bits and its length.

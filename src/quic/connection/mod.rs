@@ -9,10 +9,10 @@
 //! - `negotiated_values`: results of the handshake; `tickets_and_tokens`: a client's tickets and tokens.
 //! - `event_queue`: events for the application.
 //! - `memory_account`: the memory held for the peer, and its credit.
-//! - `datagrams`: DATAGRAM frames that wait (streams have a module of their own).
+//! - `datagram_frame_sender`: DATAGRAM frames that wait (streams have a module of their own).
 //! - `packet_observer`: reads packets in plain text, for values that quinn-proto does not report; `ping_observer`,
 //!   `connection_id_observer`, `path_observer`: parts of it.
-//! - `qlog_connection_events`: log entries beside packets; `datagram_counters`: datagrams and ECN bits.
+//! - `qlog_connection_events`: log entries beside packets; `udp_datagram_counters`: datagrams and ECN bits.
 //! - `key_updates`: key updates.
 //! - `preferred_address`: the server's preferred address.
 //!
@@ -45,15 +45,14 @@ use super::{
 };
 use crate::{
     qlog::Started,
-    seams::{congestion_gauge, stream_limits::PeersLimits},
+    workarounds::{congestion_gauge, two_step_stream_limit::PeersLimits},
 };
 
 mod address_validation;
 pub(super) mod close_reason;
 mod commands;
 mod connection_id_observer;
-mod datagram_counters;
-pub(super) mod datagrams;
+pub(super) mod datagram_frame_sender;
 mod event_conversion;
 mod event_queue;
 mod getters;
@@ -71,11 +70,11 @@ mod preferred_address;
 mod qlog_connection_events;
 mod tickets_and_tokens;
 mod transmit;
+mod udp_datagram_counters;
 mod version_restart;
 
 use close_reason::closed_without_code;
-use datagram_counters::DatagramCounters;
-use datagrams::DatagramSender;
+use datagram_frame_sender::DatagramSender;
 use event_queue::EventQueue;
 use key_updates::KeyUpdates;
 use lifecycle::Lifecycle;
@@ -86,6 +85,7 @@ use packet_observer::ConnectionObserver;
 use preferred_address::PreferredPath;
 use qlog_connection_events::PacketLog;
 use tickets_and_tokens::TicketsAndTokens;
+use udp_datagram_counters::DatagramCounters;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which returns a reference to it for the connection's key.
 pub struct Connection {

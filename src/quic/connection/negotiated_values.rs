@@ -117,7 +117,7 @@ pub(super) fn session_details(conn: &quinn::Connection) -> SessionDetails {
 #[cfg(test)]
 mod tests {
     use quinn_proto::Side;
-    use uringcore_wire::header::{VERSION_1, VERSION_2};
+    use uringcore_wire::packet_header::{VERSION_1, VERSION_2};
 
     use super::*;
 

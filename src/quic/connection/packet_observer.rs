@@ -15,8 +15,8 @@ use std::sync::{
 use bytes::BytesMut;
 use quinn_proto as quinn;
 use uringcore_wire::{
-    frames::{Frame, Frames, ResetAt},
-    header::Space,
+    frame_iterator::{Frame, Frames, ResetAt},
+    packet_header::Space,
 };
 
 use super::{
@@ -27,7 +27,7 @@ use super::{
 use crate::tls::{PacketHook, PacketObserver, ProbeSlot};
 use crate::{
     Event,
-    seams::{received_offsets::ReceivedOffsets, transport_close},
+    workarounds::{received_offsets::ReceivedOffsets, transport_close},
 };
 
 /// Starts and ends the observation of one connection's packets, and returns the results.

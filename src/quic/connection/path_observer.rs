@@ -3,12 +3,12 @@
 //!
 //! The observer exists while bytes are counted for the amplification limit, and after that until no acknowledgement
 //! has to be hidden any more. Not here: the addresses (`paths::validated_addresses`), and the choice of the frames
-//! that remain in a shortened packet (`seams::shortened_packet`).
+//! that remain in a shortened packet (`workarounds::shortened_packet`).
 
 use bytes::BytesMut;
-use uringcore_wire::frames::{Frame, Frames};
+use uringcore_wire::frame_iterator::{Frame, Frames};
 
-use crate::seams::shortened_packet::{Withheld, cut, is_response_alone};
+use crate::workarounds::shortened_packet::{Withheld, cut, is_response_alone};
 
 #[derive(Default)]
 pub(crate) struct PathObserver {

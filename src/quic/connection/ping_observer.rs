@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use uringcore_wire::frames::{Ack, Frame, Frames};
+use uringcore_wire::frame_iterator::{Ack, Frame, Frames};
 
 /// The pings of one connection that wait for an acknowledgement.
 #[derive(Debug, Default)]

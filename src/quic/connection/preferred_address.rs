@@ -1,8 +1,8 @@
 //! The server's preferred address, on a client (RFC 9000 section 9.6). The client probes it by PATH_CHALLENGE frames,
 //! each alone in its packet, and sends all other packets on the current path. It migrates after an answer.
 //!
-//! A challenge replaces a PING of quinn-proto (`seams::path_challenge`), so it waits until quinn-proto has nothing
-//! else to send. If that takes too long, stream data is held back until the challenge has left.
+//! A challenge replaces a PING of quinn-proto (`workarounds::path_challenge`), so it waits until quinn-proto has
+//! nothing else to send. If that takes too long, stream data is held back until the challenge has left.
 //!
 //! Not here: the decision if the address may be used (`paths::peer_transport_parameters`, `endpoint::migration`), and
 //! the packets (`migration`).

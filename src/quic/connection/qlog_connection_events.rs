@@ -10,7 +10,7 @@ use uringcore_wire::coalesced_packets::CoalescedPacket;
 
 use crate::{
     qlog::{Metrics, Recorder, Started},
-    seams::congestion_gauge,
+    workarounds::congestion_gauge,
 };
 
 /// The log of one connection. `None` unless the settings enable it.
@@ -137,7 +137,7 @@ mod tests {
     use quinn_proto::TransportConfig;
 
     use super::*;
-    use crate::{qlog::ConnectionIds, seams::bare_quinn::BareQuinn};
+    use crate::{qlog::ConnectionIds, workarounds::bare_quinn::BareQuinn};
 
     fn names(log: &PacketLog) -> Vec<String> {
         let recorder = log.recorder().unwrap();

@@ -47,7 +47,7 @@ impl TicketsAndTokens {
 mod tests {
     use bytes::Bytes;
     use quinn_proto::TokenStore;
-    use uringcore_wire::header::{VERSION_1, VERSION_2};
+    use uringcore_wire::packet_header::{VERSION_1, VERSION_2};
 
     use super::*;
 

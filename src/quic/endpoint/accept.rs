@@ -9,7 +9,7 @@ use super::Endpoint;
 use crate::{
     accept_policy::{Applicant, Cause, Verdict},
     connection::close_reason::closed_event,
-    seams::version_2_packets,
+    workarounds::version_2_packets,
 };
 
 impl Endpoint {

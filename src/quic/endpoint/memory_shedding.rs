@@ -18,9 +18,9 @@
 //! - A closed connection drops its data when the application has polled `Closed`. For three probe time-outs it still
 //!   answers late packets with CONNECTION_CLOSE (RFC 9000 section 10.2). An address may have as many connections in
 //!   that state as open ones. Above the budget they are removed at once, and late packets get a stateless reset.
-//! - Withdrawn credit is a debt (`seams::receive_window`). It is paid by data that is read, by dropped data of
-//!   stopped streams, and by data that a RESET_STREAM leaves out. Unused credit reserves memory until 30 seconds
-//!   after the last stream data of the connection.
+//! - Withdrawn credit is a debt (`workarounds::growing_receive_window`). It is paid by data that is read, by dropped
+//!   data of stopped streams, and by data that a RESET_STREAM leaves out. Unused credit reserves memory until 30
+//!   seconds after the last stream data of the connection.
 //! - Not counted: response data in quinn-proto, and data about to be passed to it (two congestion windows, or 256 KiB
 //!   if these are smaller). Of a message whose `send` waits at most 64 KiB count, because an application may send one
 //!   object to many clients.

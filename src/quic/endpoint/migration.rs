@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{ConnectionKey, Endpoint};
-use crate::{error::MigrationError, seams::fresh_connection_id};
+use crate::{error::MigrationError, workarounds::fresh_connection_id};
 
 impl Endpoint {
     /// Moves a client's connection to another socket of the application. `MigrationFinished` follows when the peer has

@@ -1,6 +1,6 @@
 //! The QUIC connections of one UDP socket: routing, timers, and fairness in sending.
 //!
-//! - `datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
+//! - `udp_datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
 //! - `accept`, `pending_accepts`: new connections, and those that wait for the application first.
 //! - `version_negotiation`: versions, and clients that begin again with another one.
 //! - `connection_table`, `connection_updates`: the table of connections, and updates after each change.
@@ -23,7 +23,7 @@ use quinn_proto::{self as quinn, ConnectionHandle, crypto::HmacKey};
 use slab::Slab;
 use uringcore_limits::memory_budget::{AddressBlock, Budget};
 use uringcore_limits::token_bucket::{Rate, TokenBucket};
-use uringcore_wire::header::{KNOWN_VERSIONS, is_long};
+use uringcore_wire::packet_header::{KNOWN_VERSIONS, is_long};
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, Deadlines, EndpointSettings, EndpointStats,
@@ -32,18 +32,18 @@ use super::{
     earliest,
     paths::address_aliases::AddressAliases,
 };
-use crate::{seams::address_token_context::TokenContext, tls::ResetKeys};
+use crate::{tls::ResetKeys, workarounds::address_token_version::TokenContext};
 
 mod accept;
 pub(super) mod connection_id_generator;
 mod connection_table;
 mod connection_updates;
-mod datagram_dispatch;
 mod handshake_index;
 mod memory_shedding;
 mod migration;
 mod pending_accepts;
 mod transmit;
+mod udp_datagram_dispatch;
 pub(super) mod version_negotiation;
 
 use connection_id_generator::{EndpointConnectionIds, NextId};

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use quinn_proto::Incoming;
-use uringcore_wire::header::version_of;
+use uringcore_wire::packet_header::version_of;
 
 use super::Endpoint;
 use crate::{

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, time::Instant};
 use quinn_proto::{self as quinn, EndpointEvent};
 use uringcore_wire::{
     coalesced_packets::initial_version,
-    header::{LongHeader, version_of},
+    packet_header::{LongHeader, version_of},
     version_negotiation::VersionNegotiation,
 };
 
@@ -170,7 +170,7 @@ mod tests {
     };
 
     use bytes::BytesMut;
-    use uringcore_wire::header::{VERSION_1, VERSION_2};
+    use uringcore_wire::packet_header::{VERSION_1, VERSION_2};
 
     use super::*;
     use crate::{ClientSettings, EndpointSettings, endpoint::Handshakes, tls::WallClock};

@@ -5,7 +5,7 @@
 //! client is at its validated address and nothing is sent anywhere else, nothing is counted.
 //!
 //! Not here: the frames that validate an address (`connection::path_observer`), and shortened packets
-//! (`seams::shortened_packet`).
+//! (`workarounds::shortened_packet`).
 
 use std::{
     net::SocketAddr,
@@ -154,7 +154,8 @@ impl ClientAddresses {
             budget.is_asking |= is_asking;
         } else {
             if budgets.len() >= ADDRESSES_MAX {
-                // The list is full. With the oldest entry, the received bytes and the sent bytes are forgotten together.
+                // The list is full. With the oldest entry, the received bytes and the sent bytes are forgotten
+                // together.
                 let old = budgets.iter().position(|budget| budget.address != current);
                 budgets.remove(old.unwrap_or(0));
             }

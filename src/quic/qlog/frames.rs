@@ -247,7 +247,7 @@ const FRAMES_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::frames::{Frame, Frames};
+    use uringcore_wire::frame_iterator::{Frame, Frames};
 
     use super::*;
 
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(left_out, 1200 - FRAMES_MAX);
     }
 
-    /// Compares the list with the frames that the other parser, `wire::frames`, finds.
+    /// Compares the list with the frames that the other parser, `wire::frame_iterator`, finds.
     #[test]
     fn both_parsers_find_the_same_frames_in_random_payloads() {
         let mut seed = 1_u64;

@@ -1,6 +1,6 @@
 //! Creation and removal of keys as `security:` events, with aioquic's names. The events contain no secrets.
 
-use uringcore_wire::header::PacketType;
+use uringcore_wire::packet_header::PacketType;
 
 use super::json_writer::Object;
 

@@ -1,6 +1,6 @@
 //! A packet's header as JSON, after removal of header protection (RFC 9000 section 17).
 
-use uringcore_wire::header::{LongHeader, PacketType, number_len};
+use uringcore_wire::packet_header::{LongHeader, PacketType, number_len};
 
 use super::{Packet, json_writer::Object};
 
@@ -62,7 +62,7 @@ pub(super) fn type_name(packet_type: Option<PacketType>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::header::Space;
+    use uringcore_wire::packet_header::Space;
 
     use super::*;
     use crate::qlog::Direction;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use uringcore_limits::memory_budget::Charge;
 
-use super::datagrams::{Datagrams, Overflow};
+use super::unread_datagram_frames::{Datagrams, Overflow};
 use crate::{Chunks, Event, Received, StreamEnd};
 
 /// A condition that a part of the program can wait for.

@@ -1,11 +1,11 @@
 //! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge
-//! (`seams::congestion_gauge`).
+//! (`workarounds::congestion_gauge`).
 
 use std::sync::Arc;
 
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 
-use crate::seams::congestion_gauge;
+use crate::workarounds::congestion_gauge;
 
 /// The congestion control algorithm (RFC 9002 section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     address_tokens::ServerTokens,
-    seams::address_token_context::TokenContext,
     tls::{
         self, ApplicationClock, CipherSuite, ClientAuth, ConfigError, Group, Identity,
         MemorySessions, NamedIdentity, ServerCrypto, SessionStore, WallClock,
     },
+    workarounds::address_token_version::TokenContext,
 };
 
 /// A server's settings, as plain data.

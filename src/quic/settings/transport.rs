@@ -12,14 +12,14 @@ use quinn_proto::{self as quinn, Dir, Side};
 
 use super::congestion::{self, Congestion};
 use crate::{
-    seams::{
-        datagram_frame_size::DatagramLimit,
-        datagram_send_buffer,
-        max_udp_payload::UDP_PAYLOAD_MAX,
-        receive_window::{self, Credit},
-        stream_limits,
-    },
     tls::{ConfigError, PacketOptions},
+    workarounds::{
+        datagram_frame_send_buffer,
+        datagram_frame_size::DatagramLimit,
+        growing_receive_window::{self, Credit},
+        max_udp_payload::UDP_PAYLOAD_MAX,
+        two_step_stream_limit,
+    },
 };
 
 /// How the peer should delay its ACKs (draft-ietf-quic-ack-frequency).
@@ -39,10 +39,11 @@ pub struct TransportSettings {
     /// The idle time-out. Zero disables it.
     pub idle_timeout: Duration,
     /// The receive windows: of all streams together, and of one stream. A server's client gets one MiB for all streams
-    /// at first, and the rest after it has used half of that (`seams::receive_window`).
+    /// at first, and the rest after it has used half of that (`workarounds::growing_receive_window`).
     pub max_data: u64,
     pub max_stream_data: u64,
-    /// How many streams the peer may have open. High limits are announced in two steps (`seams::stream_limits`).
+    /// How many streams the peer may have open. High limits are announced in two steps
+    /// (`workarounds::two_step_stream_limit`).
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
     /// The largest number of sent bytes that are not acknowledged. The congestion window may allow fewer.
@@ -113,7 +114,7 @@ impl TransportSettings {
     /// The receive window of all streams, which is smaller at the beginning of a server's connection.
     pub(crate) fn credit(&self, side: Side) -> Credit {
         let window = match side {
-            Side::Server => receive_window::first(self.max_data),
+            Side::Server => growing_receive_window::first(self.max_data),
             Side::Client => self.max_data,
         };
         Credit::new(self.max_data, window)
@@ -135,10 +136,10 @@ impl TransportSettings {
             .datagram_recv_bytes
             .map_or(0, |_| self.datagram_frame_bytes);
         [
-            receive_window::first(self.max_data),
+            growing_receive_window::first(self.max_data),
             self.max_stream_data,
-            stream_limits::first(Dir::Bi, self.max_streams_bidi),
-            stream_limits::first(Dir::Uni, self.max_streams_uni),
+            two_step_stream_limit::first(Dir::Bi, self.max_streams_bidi),
+            two_step_stream_limit::first(Dir::Uni, self.max_streams_uni),
             datagrams,
         ]
         .iter()
@@ -149,7 +150,10 @@ impl TransportSettings {
     /// Builds quinn-proto's configuration for a server.
     pub(crate) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
         let mut config = self.build()?;
-        config.receive_window(varint("max_data", receive_window::first(self.max_data))?);
+        config.receive_window(varint(
+            "max_data",
+            growing_receive_window::first(self.max_data),
+        )?);
         Ok(config)
     }
 
@@ -174,7 +178,7 @@ impl TransportSettings {
             .initial_mtu(self.udp_payload_size()?)
             .keep_alive_interval(self.keep_alive)
             .datagram_receive_buffer_size(self.datagram_recv_bytes)
-            .datagram_send_buffer_size(datagram_send_buffer::SEND_BUFFER);
+            .datagram_send_buffer_size(datagram_frame_send_buffer::SEND_BUFFER);
         if self.send_window == 0 {
             return Err(ConfigError::new("send_window", "must not be zero"));
         }
@@ -223,7 +227,7 @@ fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError>
 /// The limit is bounded, because quinn-proto has a map entry for every stream that the peer may open.
 fn stream_count(field: &'static str, dir: Dir, value: u64) -> Result<quinn::VarInt, ConfigError> {
     match value {
-        0..=1_000_000 => varint(field, stream_limits::first(dir, value)),
+        0..=1_000_000 => varint(field, two_step_stream_limit::first(dir, value)),
         _ => Err(ConfigError::new(
             field,
             format!("must be at most 1000000, not {value}"),

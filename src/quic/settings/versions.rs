@@ -2,7 +2,7 @@
 //!
 //! Not here: the negotiation (`endpoint::version_negotiation`, `tls::versions`).
 
-use uringcore_wire::header::{KNOWN_VERSIONS, VERSION_1, VERSION_2};
+use uringcore_wire::packet_header::{KNOWN_VERSIONS, VERSION_1, VERSION_2};
 
 use crate::tls::ConfigError;
 

@@ -1,8 +1,8 @@
 //! Streams in 0-RTT data (RFC 9001 section 4.6): keeps a copy of their data until the server has accepted it.
 //!
 //! If the server rejects 0-RTT data, quinn-proto discards it: the streams are not open any more, and their data is
-//! gone (`seams::rejected_early_data`). Then the copies are queued again before all other data, and the application notices
-//! nothing. The limits that the ticket remembers bound the copies.
+//! gone (`workarounds::rejected_early_data`). Then the copies are queued again before all other data, and the
+//! application notices nothing. The limits that the ticket remembers bound the copies.
 
 use bytes::Bytes;
 

@@ -27,7 +27,7 @@ mod send_scheduling;
 pub(super) mod stream;
 mod unread_data;
 
-use uringcore_wire::frames::ResetAt;
+use uringcore_wire::frame_iterator::ResetAt;
 
 use early_data::keep_copy;
 use local_stream_ids::LocalStreamIds;
@@ -37,7 +37,7 @@ pub(super) use unread_data::ShedCandidate;
 use unread_data::UnreadData;
 
 use super::{Priority, Received, StreamEnd, StreamError};
-use crate::seams::acked_stream_prefix::Head;
+use crate::workarounds::acked_stream_prefix::Head;
 
 /// All streams of a connection that have not ended.
 pub(super) struct Streams {

@@ -1,18 +1,19 @@
 //! Streams that end early, by either side: RESET_STREAM and STOP_SENDING (RFC 9000 sections 3.4 and 3.5).
 //!
 //! A reset must not overtake the *head* of a stream, its first bytes that the peer needs in any case. So the reset
-//! waits until these bytes are acknowledged (`seams::acked_stream_prefix`), which has the effect of RESET_STREAM_AT.
-//! RESET_STREAM_AT itself is never sent. Support of receiving it is announced if `TransportSettings` enable it.
+//! waits until these bytes are acknowledged (`workarounds::acked_stream_prefix`), which has the effect of
+//! RESET_STREAM_AT. RESET_STREAM_AT itself is never sent. Support of receiving it is announced if `TransportSettings`
+//! enable it.
 //!
 //! Not here: the frames, which quinn-proto writes, and the handling of RESET_STREAM_AT in packets
-//! (`seams::reset_stream_at`).
+//! (`workarounds::reset_stream_at`).
 
 use quinn_proto::{self as quinn, Dir, VarInt};
-use uringcore_wire::frames::ResetAt;
+use uringcore_wire::frame_iterator::ResetAt;
 
 use super::stream::{SendState, dir, index, stream_id};
 use super::{StreamError, Streams};
-use crate::seams::received_offsets::Arrived;
+use crate::workarounds::received_offsets::Arrived;
 
 impl Streams {
     pub fn reset(
@@ -191,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::StreamEnd;
-    use crate::seams::bare_quinn::BareQuinn;
+    use crate::workarounds::bare_quinn::BareQuinn;
 
     fn server() -> (BareQuinn, Streams) {
         let bare = BareQuinn::connected(quinn::TransportConfig::default());

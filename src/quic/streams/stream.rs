@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
-use uringcore_wire::frames::ResetAt;
+use uringcore_wire::frame_iterator::ResetAt;
 
 use super::{keep_copy, send_queue::SendQueue};
-use crate::seams::acked_stream_prefix::Head;
+use crate::workarounds::acked_stream_prefix::Head;
 use crate::{Chunks, Received, StreamEnd};
 
 pub(crate) struct Stream {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::Streams;
 use super::stream::{Receive, SendState, stream_id};
-use crate::seams::received_offsets::Arrived;
+use crate::workarounds::received_offsets::Arrived;
 
 /// The unread data on all streams of a connection.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Receive {
         self.end - self.read
     }
 
-    /// The memory of the unread data in bytes: the packets that quinn-proto keeps (`seams::received_offsets`).
+    /// The memory of the unread data in bytes: the packets that quinn-proto keeps (`workarounds::received_offsets`).
     fn held_bytes(&self) -> usize {
         if !self.open || self.unread() == 0 {
             return 0;
@@ -176,9 +176,9 @@ impl Streams {
         self.unread.bytes = 0;
     }
 
-    /// The streams that hold data, or for which the application may hold some: `application_bytes` in all, for bidirectional
-    /// streams. Unidirectional streams with very little data are excluded. Among them are HTTP/3's critical streams
-    /// (RFC 9114 section 6.2.1), whose data is read in the loop iteration in which it arrives.
+    /// The streams that hold data, or for which the application may hold some: `application_bytes` in all, for
+    /// bidirectional streams. Unidirectional streams with very little data are excluded. Among them are HTTP/3's
+    /// critical streams (RFC 9114 section 6.2.1), whose data is read in the loop iteration in which it arrives.
     pub fn sheddable(&mut self, application_bytes: usize) -> Vec<ShedCandidate> {
         let may_be_applications =
             |stream_id: u64| application_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
@@ -237,8 +237,8 @@ mod tests {
     use quinn_proto::{Dir, Side};
 
     use super::*;
-    use crate::seams::bare_quinn::BareQuinn;
     use crate::streams::Readiness;
+    use crate::workarounds::bare_quinn::BareQuinn;
 
     fn arrived(end: u64, packet_bytes: usize) -> Arrived {
         Arrived::new(0, end, false, packet_bytes)

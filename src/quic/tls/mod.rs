@@ -27,7 +27,7 @@ mod settings;
 mod versions;
 mod wall_clock;
 
-pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
+pub(crate) use crate::workarounds::path_challenge::{Probe, ProbeSlot};
 pub(crate) use handshake::{
     ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, error_text::describe_alert,
     server_initial_keys,
@@ -40,11 +40,11 @@ pub(crate) use keys::{
 };
 pub(crate) use random::random_bytes;
 pub(crate) use rustls_config::{ClientTls, ServerTls, client_config, server_config};
-pub(crate) use sessions::resumption::TicketInbox;
+pub(crate) use sessions::client_session_store::TicketInbox;
 pub(crate) use versions::{Answer, Versions, reserved_besides};
 pub(crate) use wall_clock::ApplicationClock;
 
-pub use certificates::{SERVER_NAMES_MAX, host_names::is_for_host, validity_dates::validity};
+pub use certificates::{SERVER_NAMES_MAX, host_name_match::is_for_host, validity_dates::validity};
 pub use keys::stateless_reset_keys::RESET_KEYS_MAX;
 pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
 pub use settings::{

@@ -21,12 +21,12 @@ use super::{
         configured_key_errors::{identity_error, non_empty},
         ed448::provider_with_ed448,
         roots::{LoadedRoots, load_roots},
-        verify::{ClientVerifier, ServerVerifier},
+        verifiers::{ClientVerifier, ServerVerifier},
     },
     handshake::{ClientCrypto, ServerCrypto},
-    sessions::{ScopedSessions, resumption::Sessions},
+    sessions::{ScopedSessions, client_session_store::Sessions},
 };
-use crate::seams::{hkdf_labels::with_labels, session_export};
+use crate::workarounds::{hkdf_labels::with_labels, session_export};
 
 /// A client's TLS settings, borrowed.
 pub(crate) struct ClientTls<'a> {

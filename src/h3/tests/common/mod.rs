@@ -6,7 +6,7 @@ pub mod violations;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use uringcore_h3::frame::FrameHeader;
+use uringcore_h3::frame_header::FrameHeader;
 use uringcore_h3::{Code, Event, Output, QueuedConnection, Role, Settings, varint};
 
 /// The client's unidirectional streams: control, QPACK encoder, QPACK decoder.

@@ -4,7 +4,7 @@ use uringcore_h3::Priority;
 
 use super::{Connection, Phase};
 use crate::http2::error::{Code, Fault};
-use crate::http2::frame::{self, FrameHeader, INITIAL_WINDOW, WINDOW_MAX, flag};
+use crate::http2::frame_codec::{self, FrameHeader, INITIAL_WINDOW, WINDOW_MAX, flag};
 use crate::http2::settings;
 use crate::http2::stream::{CREDIT_PARTS, increment};
 
@@ -12,7 +12,7 @@ impl Connection {
     /// Sends this side's SETTINGS, and credit for the connection.
     pub(super) fn send_settings(&mut self) {
         let settings = settings::ours(&self.limits);
-        self.put(|out| frame::put_settings(out, &settings));
+        self.put(|out| frame_codec::put_settings(out, &settings));
         self.owed_credit = (CONNECTION_WINDOW - INITIAL_WINDOW) as u32;
         self.give_credit();
     }
@@ -32,7 +32,7 @@ impl Connection {
         }
         let increment = std::mem::take(&mut self.owed_credit);
         self.receive_window += i64::from(increment);
-        self.put(|out| frame::put_window_update(out, 0, increment));
+        self.put(|out| frame_codec::put_window_update(out, 0, increment));
     }
 
     /// RFC 9113 section 6.5.
@@ -69,7 +69,7 @@ impl Connection {
             let streams = Vec::from_iter(self.streams.keys().copied());
             streams.into_iter().for_each(|it| self.reschedule(it));
         }
-        self.put(frame::put_settings_ack);
+        self.put(frame_codec::put_settings_ack);
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl Connection {
         self.useless_frames.take(1)?;
         match header.has(flag::ACK) {
             true => self.ping_acknowledged(data),
-            false => self.put(|out| frame::put_ping(out, true, data)),
+            false => self.put(|out| frame_codec::put_ping(out, true, data)),
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Connection {
         let Some((stream_id, value)) = payload.split_first_chunk::<4>() else {
             return Err(Fault::frame_size("a PRIORITY_UPDATE has 4 bytes at least"));
         };
-        let stream_id = u32::from_be_bytes(*stream_id) & frame::STREAM_ID_MAX;
+        let stream_id = u32::from_be_bytes(*stream_id) & frame_codec::STREAM_ID_MAX;
         if header.stream_id != 0 || stream_id == 0 {
             return Err(Fault::protocol("a PRIORITY_UPDATE of a wrong stream"));
         }
@@ -177,7 +177,7 @@ impl Connection {
 /// True if the priority fields of a frame name its own stream (RFC 7540 section 5.3.1).
 pub(super) fn depends_on_itself(stream_id: u32, priority: &[u8]) -> bool {
     let dependency = priority.first_chunk().map(|it| u32::from_be_bytes(*it));
-    dependency.is_some_and(|it| it & frame::STREAM_ID_MAX == stream_id)
+    dependency.is_some_and(|it| it & frame_codec::STREAM_ID_MAX == stream_id)
 }
 
 /// The flow-control window of the connection for content of requests. It is larger than that of a stream, so that a

@@ -12,12 +12,13 @@ use crate::concurrent_requests::exchange::Exchange;
 use crate::concurrent_requests::exchanges::Room;
 use crate::http2::error::{Code, Fault};
 use crate::http2::event::Event;
-use crate::http2::frame::{FrameHeader, flag, unpadded};
-use crate::http2::header_block::HeaderBlock;
+use crate::http2::field_block::HeaderBlock;
+use crate::http2::frame_codec::{FrameHeader, flag, unpadded};
 use crate::http2::hpack::{Bounds, Section};
 use crate::http2::stream::Stream;
 use crate::http2::useless_frame_budget::{PER_CONTENT, PER_REQUEST};
-use crate::message::{Head, Refusal};
+use crate::request_head::Head;
+use crate::response_errors::Refusal;
 
 impl Connection {
     /// RFC 9113 section 6.2.
@@ -298,7 +299,7 @@ impl Connection {
             return Err(Fault::Stream(stream_id, Code::ProtocolError));
         }
         if !ended && let Some(increment) = stream.credit.take_increment() {
-            self.put(|out| crate::http2::frame::put_window_update(out, stream_id, increment));
+            self.put(|out| crate::http2::frame_codec::put_window_update(out, stream_id, increment));
         }
         self.content(stream_id, payload, ended, now);
         Ok(())

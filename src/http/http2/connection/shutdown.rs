@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use super::{Connection, Phase};
 use crate::http2::error::{Code, Fault};
-use crate::http2::frame::{self, FrameHeader, STREAM_ID_MAX};
+use crate::http2::frame_codec::{self, FrameHeader, STREAM_ID_MAX};
 use crate::tcp_output::{Closing, LINGER_BYTES_MAX};
 
 /// The steps of a graceful end (RFC 9113 section 6.8).
@@ -32,8 +32,8 @@ impl Connection {
         }
         self.going_away = GoingAway::Announced { since: now };
         self.put(|out| {
-            frame::put_goaway(out, STREAM_ID_MAX, Code::NoError, "");
-            frame::put_ping(out, false, GOING_AWAY_PING);
+            frame_codec::put_goaway(out, STREAM_ID_MAX, Code::NoError, "");
+            frame_codec::put_ping(out, false, GOING_AWAY_PING);
         });
     }
 
@@ -57,7 +57,7 @@ impl Connection {
         if matches!(self.going_away, GoingAway::Announced { .. }) {
             let last = self.last_stream;
             self.going_away = GoingAway::Last(last);
-            self.put(|out| frame::put_goaway(out, last, Code::NoError, ""));
+            self.put(|out| frame_codec::put_goaway(out, last, Code::NoError, ""));
             if self.streams.is_empty() {
                 // The last response was sent long ago, so no input of the client can make it lose one.
                 self.close(Closing::Gracefully);
@@ -127,7 +127,7 @@ impl Connection {
             Fault::Connection(code, reason) => {
                 self.is_closed_for_abuse = code == Code::EnhanceYourCalm;
                 let last = self.last_stream;
-                self.put(|out| frame::put_goaway(out, last, code, reason));
+                self.put(|out| frame_codec::put_goaway(out, last, code, reason));
                 self.close(Closing::Sending);
                 self.abort_all();
             }

@@ -15,7 +15,8 @@ use uringcore_quic as quic;
 
 use super::Connection;
 use crate::concurrent_requests::Unsafe;
-use crate::message::{Head, Refusal};
+use crate::request_head::Head;
+use crate::response_errors::Refusal;
 
 impl Connection {
     /// Reports the events that waited for the handshake, which is complete now.

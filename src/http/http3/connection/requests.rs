@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_h3::{Code, Field, frame};
+use uringcore_h3::{Code, Field, stream_id};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::concurrent_requests::datagram::Datagrams;
 use crate::concurrent_requests::exchange::Exchange;
 use crate::concurrent_requests::exchanges::Room;
+use crate::concurrent_requests::http_datagram::Datagrams;
 use crate::http3::event::Event;
-use crate::message::{Head, Refusal};
+use crate::request_head::Head;
+use crate::response_errors::Refusal;
 
 impl Connection {
     pub(super) fn request(
@@ -108,7 +109,7 @@ impl Connection {
         unwanted: bool,
         now: Instant,
     ) {
-        if frame::is_unidirectional(stream_id) {
+        if stream_id::is_unidirectional(stream_id) {
             return;
         }
         let was_unfinished = self.header_deadlines.ended(stream_id);

@@ -9,7 +9,8 @@ use super::Connection;
 use crate::concurrent_requests::Limits;
 use crate::http3::event::Event;
 use crate::http3::webtransport_sessions::WebTransportSessions;
-use crate::message::{Head, Refusal};
+use crate::request_head::Head;
+use crate::response_errors::Refusal;
 use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};
 
 impl Connection {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use uringcore_http::http2::frame::{FrameHeader, PREFACE, flag, kind};
+use uringcore_http::http2::frame_codec::{FrameHeader, PREFACE, flag, kind};
 use uringcore_http::http2::hpack::{Bounds, Decoder, Encoder};
 use uringcore_http::http2::{Code, Connection, Event, Limits};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 use uringcore_http::tcp_output::{Closing, Piece, Source};
 
 /// A frame that the server has sent.

@@ -1,7 +1,7 @@
 //! Flow control in both directions, and the backpressure between the host and the client.
 
 use bytes::Bytes;
-use uringcore_http::http2::frame::kind;
+use uringcore_http::http2::frame_codec::kind;
 use uringcore_http::http2::{Code, Event};
 
 use super::client::{Client, Frame, GET, POST, content};

@@ -1,9 +1,9 @@
 //! The tests of HTTP/2: HPACK with the RFC's examples, and connections with a client that is made of bytes.
 
-mod abuse;
 mod client;
-mod errors;
+mod client_errors;
+mod floods;
 mod flow_control;
 mod hpack;
-mod life;
 mod requests;
+mod timeouts_and_shutdown;

@@ -1,9 +1,9 @@
 //! Requests and responses of well-behaved clients.
 
 use bytes::Bytes;
-use uringcore_http::http2::frame::{flag, kind};
+use uringcore_http::http2::frame_codec::{flag, kind};
 use uringcore_http::http2::{Code, Event};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 
 use super::client::{Client, GET, POST, content, encoded};
 

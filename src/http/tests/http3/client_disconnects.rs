@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use uringcore_h3::Code;
 use uringcore_http::http3::{Event, Limits};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 
 use super::{GET, OK, POST, Site, aborted, requests};
 use crate::h3_common::headers_frame;

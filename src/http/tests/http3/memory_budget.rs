@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uringcore_h3::{self as h3, Code, Event, HeadersKind};
 use uringcore_http::http3::{Connection, Limits};
-use uringcore_http::message::SendError;
+use uringcore_http::response_errors::SendError;
 use uringcore_limits::memory_budget::{Budget, Charge};
 use uringcore_quic::{self as quic, ClientSetup, EndpointSettings};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uringcore_h3::Code;
 use uringcore_http::http3::{Event, Limits};
-use uringcore_http::message::TooSlow;
+use uringcore_http::response_errors::TooSlow;
 
 use super::{GET, OK, Site, aborted};
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use uringcore_io::describe;
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 /// The 19 fields of `os.stat_result` on Linux, in the order of that class.
 pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'py, PyTuple>> {
@@ -51,6 +51,6 @@ pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'
 /// a disk or a server. ``position`` is None for files without a position.
 #[pyfunction]
 pub fn file_describe(fd: RawFd) -> PyResult<(u32, u64, u32, Option<u64>)> {
-    let known = describe(fd).map_err(|error| error::io_error(&error))?;
+    let known = describe(fd).map_err(|error| exception_conversion::io_error(&error))?;
     Ok((known.mode, known.size, known.block_size, known.position))
 }

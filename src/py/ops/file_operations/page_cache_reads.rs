@@ -16,7 +16,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Engine;
 use uringcore_io::{Errno, read_now};
 
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
@@ -83,7 +83,7 @@ impl PageCacheReads {
             Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => {
                 Ok(PyBool::new(py, false).to_owned().into_any())
             }
-            Err(errno) => Err(error::os_error(errno)),
+            Err(errno) => Err(exception_conversion::os_error(errno)),
         }
     }
 

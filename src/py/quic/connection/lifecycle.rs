@@ -16,10 +16,11 @@ use uringcore_quic::{
 };
 
 use super::QuicConnectionCore;
-use super::phase_state::{ConnectionPhase, ConnectionState, StreamProtocol, Summary};
-use crate::capi::error;
-use crate::quic::credentials::{ticket_to_python, token_to_python};
+use super::object_state::{ConnectionPhase, ConnectionState, Summary};
+use super::stream_protocol::StreamProtocol;
+use crate::capi::exception_conversion;
 use crate::quic::endpoint::QuicEndpoint;
+use crate::quic::resumption_credentials::{ticket_to_python, token_to_python};
 
 impl QuicConnectionCore {
     /// Passes the events of one loop iteration to the receiver. Without a receiver they wait for `next_event`.
@@ -37,8 +38,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Calls `transmit` of the program's protocol, after all events of a batch of datagrams were delivered. The protocol
-    /// reports an exception, unless that must end the program.
+    /// Calls `transmit` of the program's protocol, after all events of a batch of datagrams were delivered. The
+    /// protocol reports an exception, unless that must end the program.
     pub fn batch_handled(&self, py: Python<'_>) -> PyResult<()> {
         let protocol = self.state.with(py, |state| {
             state.on_batch.as_ref().map(|object| object.clone_ref(py))
@@ -48,7 +49,7 @@ impl QuicConnectionCore {
         };
         match protocol.call_method0(intern!(py, "transmit")) {
             Ok(_) => Ok(()),
-            Err(raised) if error::is_exit(py, &raised) => Err(raised),
+            Err(raised) if exception_conversion::is_exit(py, &raised) => Err(raised),
             Err(raised) => {
                 let report = ("Exception in transmit", raised.into_value(py));
                 protocol

@@ -15,7 +15,7 @@ use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event, Taking};
 
 use super::{EndpointOwner, QuicEndpoint};
 use crate::capi::context::Inside;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::event_loop::iteration;
 use crate::quic::connection::StreamProtocol;
 use crate::quic::events;
@@ -30,7 +30,7 @@ impl FirstError {
         let Err(error) = result else {
             return;
         };
-        let is_exit = |error: &PyErr| error::is_exit(py, error);
+        let is_exit = |error: &PyErr| exception_conversion::is_exit(py, error);
         let other = match self.0.take() {
             None => {
                 self.0 = Some(error);
@@ -430,7 +430,7 @@ impl QuicEndpoint {
 
     pub(super) fn report(slf: &Bound<'_, Self>, message: &str, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if error::is_exit(py, &error) {
+        if exception_conversion::is_exit(py, &error) {
             return Err(error);
         }
         let report = match &this.owned_by {
@@ -460,7 +460,7 @@ impl QuicEndpoint {
             });
         for log in logs {
             if let Err(error) = log.get().flush(py) {
-                if error::is_exit(py, &error) {
+                if exception_conversion::is_exit(py, &error) {
                     return Err(error);
                 }
                 error.write_unraisable(py, None);

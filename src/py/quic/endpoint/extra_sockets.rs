@@ -9,13 +9,14 @@ use uringcore_io::net;
 use uringcore_quic::{ConnectionKey, MigrationError};
 
 use super::{EndpointOwner, QuicEndpoint};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 impl QuicEndpoint {
     /// Takes over the bound UDP socket `fd`, which is closed if this fails. Returns the number of the socket.
     pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
         // SAFETY: the caller has detached the descriptor from its socket object, so no other code closes it.
-        let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
+        let fd = unsafe { net::take_over(fd) }
+            .map_err(|error| exception_conversion::io_error(&error))?;
         let EndpointOwner::Loop { owner, key, .. } = &self.owned_by else {
             return Err(PyRuntimeError::new_err(
                 "only a loop moves packets by socket",
@@ -27,7 +28,7 @@ impl QuicEndpoint {
                 engine.quic(*key).map(|socket| socket.add_socket(fd))
             })?
             .ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))?
-            .map_err(|error| error::io_error(&error))
+            .map_err(|error| exception_conversion::io_error(&error))
     }
 
     /// Closes a further socket of the endpoint. Does nothing after the endpoint's end.

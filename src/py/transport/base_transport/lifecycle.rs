@@ -15,7 +15,7 @@ use super::{
     extra_info,
 };
 use crate::capi::context::Inside;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::engine_key_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
@@ -151,7 +151,7 @@ impl BaseTransport {
     /// Ends the transport because a receive or a send has failed, and logs the error.
     pub fn socket_failed(slf: &Bound<'_, Self>, errno: Errno, message: &str) -> PyResult<()> {
         let py = slf.py();
-        let error = error::os_error(errno).into_value(py);
+        let error = exception_conversion::os_error(errno).into_value(py);
         let kept = error.clone_ref(py).into_any();
         slf.get().end(py, Some(kept), |_| ())?;
         Self::log_error(slf, message, error.bind(py))

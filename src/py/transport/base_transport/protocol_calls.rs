@@ -18,7 +18,7 @@ use pyo3::types::PyString;
 
 use super::BaseTransport;
 use crate::capi::context::{CallbackContext, Inside};
-use crate::capi::error;
+use crate::capi::exception_conversion;
 
 /// The name of a protocol's method, and the text with which an exception of that method is reported.
 #[derive(Clone, Copy)]
@@ -69,8 +69,8 @@ impl BaseTransport {
         protocol: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = slf.py();
-        let error = error::made(py, error);
-        if error::is_exit(py, &error) {
+        let error = exception_conversion::made(py, error);
+        if exception_conversion::is_exit(py, &error) {
             return Err(error);
         }
         let owner = slf.get().owner.bind(py);
@@ -84,7 +84,7 @@ impl BaseTransport {
     /// asyncio's `_fatal_error`: reports the exception, unless it is an error of the network, and ends the transport.
     pub fn fatal(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         let py = slf.py();
-        let error = error::made(py, error);
+        let error = exception_conversion::made(py, error);
         if error.is_instance_of::<PyOSError>(py) {
             Self::log_error(slf, message, error.value(py))?;
         } else {

@@ -26,7 +26,7 @@ use uringcore_io::{Errno, net};
 use super::StreamTransport;
 use crate::capi::buffer;
 use crate::capi::context::Inside;
-use crate::capi::error;
+use crate::capi::exception_conversion;
 use crate::sock::socket_attributes;
 use crate::tls::TlsProtocol;
 use crate::transport::base_transport::{BaseTransport, Descriptor, Receiver, fail_waiter};
@@ -110,8 +110,8 @@ impl StreamTransport {
         }
     }
 
-    /// Receives for a protocol of this extension. The protocol may keep the bytes of an incomplete message for long, so a
-    /// small piece gets memory of its own size. A large piece keeps the buffer and is not copied.
+    /// Receives for a protocol of this extension. The protocol may keep the bytes of an incomplete message for long, so
+    /// a small piece gets memory of its own size. A large piece keeps the buffer and is not copied.
     fn receive_natively_from(
         base: &Bound<'_, BaseTransport>,
         fd: RawFd,
@@ -372,7 +372,9 @@ impl StreamTransport {
         match base.get().empty_waiter(base.py()) {
             Some(waiter) if side == Direction::Write => fail_waiter(
                 &waiter,
-                error::os_error(errno).into_value(base.py()).into_any(),
+                exception_conversion::os_error(errno)
+                    .into_value(base.py())
+                    .into_any(),
             ),
             _ => Ok(()),
         }

@@ -13,8 +13,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use crate::{
     ClientSettings, ClientSetup, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Event,
     ServerSettings, ServerSetup, TransportSettings,
-    seams::path_challenge::Probe,
     tls::{Identity, Roots, WallClock},
+    workarounds::path_challenge::Probe,
 };
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Errors of our own configured certificate chain and key: an empty chain, a key of another certificate.
 //!
-//! Not here: reading them (`settings`), and the check of a peer's chain (`certificates::verify`).
+//! Not here: reading them (`settings`), and the check of a peer's chain (`certificates::verifiers`).
 
 use rustls::pki_types::CertificateDer;
 

@@ -3,11 +3,11 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `verify` | verification of a peer's certificate chain |
+//! | `verifiers` | verification of a peer's certificate chain |
 //! | `roots` | the authorities that a verifier trusts |
 //! | `configured_key_errors` | errors of a configured chain and its key |
 //! | `validity_dates` | the two dates of a certificate |
-//! | `host_names` | the hosts that a certificate is for |
+//! | `host_name_match` | the hosts that a certificate is for |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
 //! | `rejection_texts` | texts for rejected certificates |
 //!
@@ -27,11 +27,11 @@ use webpki::EndEntityCert;
 
 pub(super) mod configured_key_errors;
 pub(super) mod ed448;
-pub(super) mod host_names;
+pub(super) mod host_name_match;
 pub(super) mod rejection_texts;
 pub(super) mod roots;
 pub(super) mod validity_dates;
-pub(super) mod verify;
+pub(super) mod verifiers;
 
 use self::configured_key_errors::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};

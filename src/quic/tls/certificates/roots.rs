@@ -1,6 +1,6 @@
 //! The certificate authorities that a verifier trusts, loaded from settings.
 //!
-//! Not here: verification (`verify`), and the store that an application has read (`settings`).
+//! Not here: verification (`verifiers`), and the store that an application has read (`settings`).
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `session_factories` | factories of the sessions, from configurations that connections share |
-//! | `packet_options` | extensions and recording of packets, for both roles |
+//! | `extensions_and_recording` | extensions and recording of packets, for both roles |
 //! | `client_hello_buffer` | buffers a ClientHello until it is complete |
 //! | `error_text` | texts for TLS failures |
 //!
@@ -25,22 +25,22 @@ use rustls::{
     quic::{self, KeyChange, Version},
 };
 use uringcore_wire::{
-    header::{VERSION_1, version_of},
+    packet_header::{VERSION_1, version_of},
     tls::session_ticket::NewSessionTicket,
 };
 
 use super::{
     ApplicationClock, CipherSuite, SessionTicket,
-    keys::{self, initial::DerivedKeys, packet_hook::PacketHook, retry_tag},
-    sessions::resumption::TicketInbox,
+    keys::{self, initial_keys::DerivedKeys, packet_hook::PacketHook, retry_tag},
+    sessions::client_session_store::TicketInbox,
     versions::{VersionInformation, Versions},
 };
 use crate::{
     qlog::{ConnectionIds, Epoch},
-    seams::{
+    workarounds::{
         datagram_frame_size,
         hkdf_labels::Scope,
-        key_phases::KeyPhases,
+        lazy_phase_keys::KeyPhases,
         rejected_early_data,
         session_export::{self, Exporter},
     },
@@ -48,14 +48,14 @@ use crate::{
 
 mod client_hello_buffer;
 pub(super) mod error_text;
-mod packet_options;
+mod extensions_and_recording;
 mod session_factories;
 #[cfg(test)]
 mod tests;
 
 use client_hello_buffer::{ClientHelloBuffer, Progress};
 use error_text::transport_error;
-pub(crate) use packet_options::PacketOptions;
+pub(crate) use extensions_and_recording::PacketOptions;
 pub(crate) use session_factories::{ClientCrypto, ServerCrypto, server_initial_keys};
 
 /// Details of a session for the QUIC layer. quinn-proto returns them as `handshake_data`.
@@ -342,7 +342,7 @@ impl crypto::Session for Session {
         let derived = first
             .filter(|first| first.are_for(dst_cid, side))
             .unwrap_or_else(|| DerivedKeys::new(dst_cid, side));
-        keys::initial::initial(derived, &self.versions, &self.hook)
+        keys::initial_keys::initial(derived, &self.versions, &self.hook)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {

@@ -18,16 +18,16 @@ use rustls::{
 };
 
 use super::client_hello_buffer::ClientHelloBuffer;
-use super::packet_options::PacketOptions;
+use super::extensions_and_recording::PacketOptions;
 use super::{Inner, Session, Waiting};
 use crate::{
     qlog::{ConnectionIds, Recorder},
     tls::{
         ApplicationClock,
-        keys::{self, initial::DerivedKeys, packet_hook::PacketHook, retry_tag},
+        keys::{self, initial_keys::DerivedKeys, packet_hook::PacketHook, retry_tag},
         sessions::{
             self, ScopedSessions,
-            resumption::{ConnectionSessions, Sessions},
+            client_session_store::{ConnectionSessions, Sessions},
         },
         versions::{self, Beginning, Versions},
     },
@@ -266,7 +266,7 @@ impl crypto::ServerConfig for ServerCrypto {
         let hook = self.first_hook(dst_cid);
         let derived = DerivedKeys::new(dst_cid, Side::Server);
         *self.first_keys() = Some(derived.clone());
-        Ok(keys::initial::initial(derived, &versions, &hook))
+        Ok(keys::initial_keys::initial(derived, &versions, &hook))
     }
 
     fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -314,7 +314,11 @@ pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> 
     let versions = Versions::only(Side::Server, version);
     let dst_cid = ConnectionId::new(dst_cid);
     let derived = DerivedKeys::new(&dst_cid, Side::Server);
-    Some(keys::initial::initial(derived, &versions, &Arc::default()))
+    Some(keys::initial_keys::initial(
+        derived,
+        &versions,
+        &Arc::default(),
+    ))
 }
 
 fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {

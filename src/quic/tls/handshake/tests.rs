@@ -10,10 +10,10 @@ use rustls::{
     pki_types::PrivateKeyDer,
     version::TLS13,
 };
-use uringcore_wire::header::{VERSION_2, unshift_type};
+use uringcore_wire::packet_header::{VERSION_2, unshift_type};
 
 use super::*;
-use crate::{seams::hkdf_labels::with_labels, tls::WallClock};
+use crate::{tls::WallClock, workarounds::hkdf_labels::with_labels};
 
 #[derive(Debug)]
 struct StoppedClock;

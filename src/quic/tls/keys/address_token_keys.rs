@@ -4,7 +4,7 @@
 //! keys are not bound to a socket's name, unlike those of stateless resets (`stateless_reset_keys`), because a token
 //! proves its client's address at any server.
 //!
-//! Not here: the data that is authenticated with a token (`seams::address_token_context`).
+//! Not here: the data that is authenticated with a token (`workarounds::address_token_version`).
 
 use std::sync::Arc;
 

@@ -6,13 +6,13 @@
 //! changes these bytes after that, header protection included. A received packet has the type bits of version 1,
 //! because the endpoint has converted it, and its own version field.
 //!
-//! - `initial`: keys of Initial packets, of every version.
+//! - `initial_keys`: keys of Initial packets, of every version.
 //! - `stateless_reset_keys`: the keys of stateless reset tokens.
 //! - `retry_tag`: the tag of Retry packets, which have no keys.
 //! - `packet_hook`: shows packets in plain text to the layer above.
 //! - `address_token_keys`: the keys of address validation tokens.
 //!
-//! Not here: the derivation of keys (`handshake`), and keys of later key phases (`seams::key_phases`).
+//! Not here: the derivation of keys (`handshake`), and keys of later key phases (`workarounds::lazy_phase_keys`).
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use quinn_proto::{
     crypto::{self, CryptoError, KeyPair, Keys},
 };
 use rustls::quic;
-use uringcore_wire::header::Space;
+use uringcore_wire::packet_header::Space;
 
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    seams::{padding_removal, version_2_packets},
+    workarounds::{padding_removal, version_2_packets},
 };
 
 pub(super) mod address_token_keys;
-pub(super) mod initial;
+pub(super) mod initial_keys;
 pub(super) mod packet_hook;
 pub(super) mod retry_tag;
 pub(super) mod stateless_reset_keys;

@@ -9,10 +9,10 @@ use std::sync::{
 };
 
 use bytes::BytesMut;
-use uringcore_wire::header::Space;
+use uringcore_wire::packet_header::Space;
 
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
-use crate::seams::{
+use crate::workarounds::{
     datagram_frame_size::DatagramLimit, path_challenge::ProbeSlot,
     received_offsets::ReceivedOffsets, reset_stream_at::ResetSlot,
 };

@@ -3,7 +3,7 @@
 //! Packets have the form that quinn-proto uses, with the type bits of version 1.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use uringcore_wire::header::{VERSION_2, shift_type};
+use uringcore_wire::packet_header::{VERSION_2, shift_type};
 
 pub(in crate::tls) const TAG_LEN: usize = 16;
 
@@ -71,7 +71,7 @@ const NONCE_V2: [u8; 12] = [
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::header::VERSION_1;
+    use uringcore_wire::packet_header::VERSION_1;
 
     use super::*;
 

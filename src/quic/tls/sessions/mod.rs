@@ -5,7 +5,7 @@
 //! by more than a minute (section 8.3).
 //!
 //! - `session_ticket`: sessions of clients, as plain data.
-//! - `resumption`: the choice of the session that a client resumes.
+//! - `client_session_store`: the choice of the session that a client resumes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ use std::{
 
 use aws_lc_rs::digest::{self, SHA256};
 
-pub(super) mod resumption;
+pub(super) mod client_session_store;
 pub(super) mod session_ticket;
 
 use super::versions::Versions;
@@ -167,7 +167,7 @@ const SCOPE_BYTES: usize = 16;
 #[cfg(test)]
 mod tests {
     use rustls::server::StoresServerSessions;
-    use uringcore_wire::header::{VERSION_1, VERSION_2};
+    use uringcore_wire::packet_header::{VERSION_1, VERSION_2};
 
     use super::*;
 

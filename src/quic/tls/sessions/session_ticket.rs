@@ -2,7 +2,8 @@
 //! 4.6.1).
 //!
 //! An imported ticket need not be trustworthy: the resumed handshake proves that the server has its secret. Not here:
-//! export from and import into rustls (`seams::session_export`), and the use of a ticket (`resumption`).
+//! export from and import into rustls (`workarounds::session_export`), and the use of a ticket
+//! (`client_session_store`).
 
 use std::{
     fmt,
@@ -15,11 +16,11 @@ use rustls::{client::Tls13ClientSessionValue, pki_types::ServerName};
 use uringcore_wire::tls::session_ticket::NewSessionTicket;
 
 use crate::{
-    seams::{
+    tls::{ApplicationClock, CipherSuite, ConfigError},
+    workarounds::{
         hkdf_labels::with_labels,
         session_export::{self, Verifiers},
     },
-    tls::{ApplicationClock, CipherSuite, ConfigError},
 };
 
 /// The data with which a client resumes a session.

@@ -2,8 +2,8 @@
 //!
 //! For quinn-proto a connection has one version, the *original* one. The packets may have another, the *negotiated*
 //! one. A connection's session and its keys share both through [`Versions`]. Version 2 differs from version 1 in four
-//! things: salts and labels of keys (`seams::hkdf_labels`, and rustls for Initial packets), the type bits of long
-//! headers (`wire::header`), and the Retry tag (`keys::retry_tag`).
+//! things: salts and labels of keys (`workarounds::hkdf_labels`, and rustls for Initial packets), the type bits of long
+//! headers (`wire::packet_header`), and the Retry tag (`keys::retry_tag`).
 //!
 //! - `version_information`: the transport parameter `version_information`, and its checks.
 //!
@@ -16,7 +16,7 @@ use std::sync::{
 
 use quinn_proto::Side;
 use rustls::quic::Version;
-use uringcore_wire::header::{VERSION_1, VERSION_2};
+use uringcore_wire::packet_header::{VERSION_1, VERSION_2};
 
 mod version_information;
 

@@ -3,7 +3,7 @@
 
 use bytes::{Buf, BufMut};
 use quinn_proto::{FrameType, TransportError, TransportErrorCode, coding::Codec};
-use uringcore_wire::{header::VERSION_1, transport_parameters::Parameters, varint};
+use uringcore_wire::{packet_header::VERSION_1, transport_parameters::Parameters, varint};
 
 use super::{Beginning, Versions, preferred, reserved};
 
@@ -152,7 +152,7 @@ const FRAME_TYPE_CRYPTO: u8 = 0x06;
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::header::VERSION_2;
+    use uringcore_wire::packet_header::VERSION_2;
 
     use super::*;
 
