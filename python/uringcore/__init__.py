@@ -17,13 +17,13 @@
 | ``httpx`` | the former name of ``contrib.httpx`` |
 | ``webtransport`` | WebTransport clients and servers |
 | ``server`` | the ASGI server |
-| ``_cli`` | the command ``uringcore`` |
+| ``_command_dispatch`` | the command ``uringcore`` |
 | ``devcert`` | certificates for development |
-| ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
+| ``_run_and_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
 | ``_sock_calls``, ``_overridden_socket_methods`` | ``sock_*`` methods; sockets with methods of their own |
 | ``_socket_exclusivity`` | sockets that only the loop reads, so that it may read ahead |
-| ``_tls`` | ``start_tls`` and TLS transports |
+| ``_tls_transports`` | ``start_tls`` and TLS transports |
 | ``_child_processes``, ``_child_start``, ``_popen`` | child processes: waits, starts, argument checks |
 | ``_unix_signals`` | signal handlers |
 | ``_selector_views`` | asyncio's attributes for the selector and the ready handles |
@@ -47,12 +47,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._loop import UringEventLoop
-from ._policy import has_policies as _has_policies
-from ._policy import install, new_event_loop, run
+from ._run_and_policy import has_policies as _has_policies
+from ._run_and_policy import install, new_event_loop, run
 from ._uringcore import __version__
 
 if TYPE_CHECKING:
-    from ._policy import EventLoopPolicy
+    from ._run_and_policy import EventLoopPolicy
 
 __all__ = [
     "UringEventLoop",

@@ -2,7 +2,7 @@
 
 import sys
 
-from uringcore._cli import main
+from uringcore._command_dispatch import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -46,7 +46,7 @@ from ._overridden_socket_methods import (
 from ._selector_views import ReadyView, WatchersView
 from ._sock_calls import SocketCalls
 from ._socket_exclusivity import ExclusiveSockets
-from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
+from ._tls_transports import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin
 
 if TYPE_CHECKING:

@@ -100,7 +100,10 @@ def test_every_exception_class_with_a_constructor_is_tried():
     for module in pkgutil.walk_packages(uringcore.__path__, "uringcore."):
         if module.name.endswith(("__main__", "gunicorn")) or ".starlette" in module.name:
             continue
-        if module.name == "uringcore.server._http2" and importlib.util.find_spec("zttp") is None:
+        if (
+            module.name == "uringcore.server._uvicorn_http2"
+            and importlib.util.find_spec("zttp") is None
+        ):
             continue
         names = vars(importlib.import_module(module.name)).values()
         found |= {

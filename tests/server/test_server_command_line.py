@@ -16,8 +16,8 @@ from tests.server.harness import APPLICATION, ROOT, command, environment
 from uringcore.quic._qlog_files import TraceLimits
 from uringcore.server import _command as command_module
 from uringcore.server._http3_limits import limit_options, websocket_limits
+from uringcore.server._options_without_effect import PLACES, option_name
 from uringcore.server._startup_errors import INSTALL_SERVER
-from uringcore.server._uvicorn_option_support import PLACES, option_name
 
 # Arguments of uvicorn's Config that are not on its command line, or not on ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}

@@ -226,7 +226,7 @@ import sys
 sys.argv = ["uringcore", *sys.argv[1:]]
 from uringcore import _private_files
 _private_files._is_reachable = lambda path: True
-from uringcore._cli import main
+from uringcore._command_dispatch import main
 main()
 """
     command = [sys.executable, "-c", program, "tests.server.worker_application:app", "--port", "0"]

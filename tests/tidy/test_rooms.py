@@ -14,13 +14,32 @@ PACKAGE = ROOT / "python" / "uringcore"
 
 # room: the rooms of the package that it must not import at module level, directly or not.
 FORBIDDEN = {
-    "_loop": {"quic", "asyncio", "h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
-    "quic": {"asyncio", "h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
-    "asyncio": {"h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
-    "h3": {"http3", "contrib", "server", "_cli", "webtransport"},
-    "webtransport": {"h3", "h0", "http3", "contrib", "server", "_cli"},
-    "http3": {"contrib", "server", "_cli"},
-    "contrib": {"_cli"},
+    "_loop": {
+        "quic",
+        "asyncio",
+        "h3",
+        "h0",
+        "http3",
+        "contrib",
+        "server",
+        "_command_dispatch",
+        "webtransport",
+    },
+    "quic": {
+        "asyncio",
+        "h3",
+        "h0",
+        "http3",
+        "contrib",
+        "server",
+        "_command_dispatch",
+        "webtransport",
+    },
+    "asyncio": {"h3", "h0", "http3", "contrib", "server", "_command_dispatch", "webtransport"},
+    "h3": {"http3", "contrib", "server", "_command_dispatch", "webtransport"},
+    "webtransport": {"h3", "h0", "http3", "contrib", "server", "_command_dispatch"},
+    "http3": {"contrib", "server", "_command_dispatch"},
+    "contrib": {"_command_dispatch"},
 }
 # One line each, for programs that import an adapter by its former name.
 FORMER_NAMES = {

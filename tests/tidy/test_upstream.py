@@ -41,5 +41,7 @@ def test_reports_for_quinn_proto_are_about_the_release_in_use() -> None:
 
 
 def test_each_workaround_is_a_report_or_a_gap() -> None:
-    workarounds = {path.stem for path in (ROOT / "src" / "quic" / "workarounds").glob("*.rs")} - {"mod"}
+    workarounds = {path.stem for path in (ROOT / "src" / "quic" / "workarounds").glob("*.rs")} - {
+        "mod"
+    }
     assert workarounds <= set(re.findall(r"`(\w+)`", INDEX))

@@ -349,7 +349,7 @@ def test_a_client_leaves_a_server_that_listens_no_more(run_anywhere, certificate
     def impatient(config):
         return WebTransportLimits(patience=0.1)
 
-    monkeypatch.setattr("uringcore.webtransport._client.session_limits", impatient)
+    monkeypatch.setattr("uringcore.webtransport._connect.session_limits", impatient)
 
     async def main():
         accepted = []

@@ -17,7 +17,7 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_buffered_file``, ``_raw_file`` | binary files with a buffer, and without |
 | ``_binary_file`` | position and close of binary files |
 | ``_file_buffer`` | bytes read ahead, and bytes that wait to be written |
-| ``_descriptor_operations`` | single operations on an open descriptor |
+| ``_file_descriptor`` | single operations on an open descriptor |
 | ``_operation_order`` | the order of operations on one file |
 | ``_pending_operation`` | one operation in progress, and its result after a cancellation |
 | ``_file_backends`` | the two implementations of operations: the ring, and threads |

@@ -19,7 +19,7 @@ from uringcore.asyncio._held_first_flight import FirstFlight
 from uringcore.asyncio._stream_transport import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic._client_migration import DriverSockets
-from uringcore.quic._close_arguments import check_code, check_reason
+from uringcore.quic._close_argument_checks import check_code, check_reason
 from uringcore.quic._connection_lifecycle import ConnectionLife
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import error_from_event

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
-from uringcore.quic._close_arguments import check_code, check_reason
+from uringcore.quic._close_argument_checks import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
-from uringcore.quic._typed_api.connection_events import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport._aiopquic_events import (
     WT_SESSION_GONE,
@@ -37,7 +37,7 @@ from uringcore.webtransport._aiopquic_events import (
     WebTransportStreamDataReceived,
     WebTransportStreamReset,
 )
-from uringcore.webtransport._client import connect as connect_session
+from uringcore.webtransport._connect import connect as connect_session
 from uringcore.webtransport._outbox import Outboxes
 from uringcore.webtransport._quic_configuration import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer

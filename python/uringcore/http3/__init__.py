@@ -24,7 +24,7 @@
 | ``_request`` | a request, and the rule for its repetition |
 | ``_exchange`` | one request and its response on their stream, with flow control |
 | ``_websocket`` | WebSocket messages on a stream |
-| ``_client_limits`` | time limits by phase, and bounds of connections |
+| ``_timeouts_and_limits`` | time limits by phase, and bounds of connections |
 | ``_alt_svc`` | ``Alt-Svc``: the places where an origin offers HTTP/3 |
 | ``_url`` | origin and target of a URL |
 | ``_errors`` | exceptions |
@@ -37,7 +37,6 @@
 
 from uringcore.http3._alt_svc import AlternativeCache
 from uringcore.http3._client import Client
-from uringcore.http3._client_limits import Limits, Timeouts
 from uringcore.http3._errors import (
     ConnectError,
     ConnectionLostError,
@@ -55,6 +54,7 @@ from uringcore.http3._errors import (
     WriteTimeoutError,
 )
 from uringcore.http3._exchange import Response
+from uringcore.http3._timeouts_and_limits import Limits, Timeouts
 from uringcore.http3._websocket import WebSocket, WebSocketClosedError, WebSocketRefusedError
 
 __all__ = [

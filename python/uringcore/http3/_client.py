@@ -27,7 +27,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from uringcore.http3._client_limits import Limits, Timeouts
 from uringcore.http3._connection_pool import ConnectionPool
 from uringcore.http3._errors import (
     ConnectError,
@@ -43,6 +42,7 @@ from uringcore.http3._pooled_connection import PooledConnection
 from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
 from uringcore.http3._request_methods import Methods
 from uringcore.http3._resumption_cache import ResumptionCache, Route
+from uringcore.http3._timeouts_and_limits import Limits, Timeouts
 from uringcore.http3._url import parse_url
 from uringcore.http3._websocket import (
     MAX_MESSAGE_BYTES,

@@ -22,7 +22,6 @@ from uringcore.h3.events import (
     MessageAborted,
 )
 from uringcore.h3.exceptions import GoingAwayError
-from uringcore.http3._client_limits import Timeouts
 from uringcore.http3._errors import (
     ConnectionLostError,
     InvalidRequestError,
@@ -34,6 +33,7 @@ from uringcore.http3._errors import (
 )
 from uringcore.http3._exchange import Exchange, InterimHandler, Response, end_upload
 from uringcore.http3._request import Request
+from uringcore.http3._timeouts_and_limits import Timeouts
 from uringcore.quic._errors import QuicConnectionError, error_from_event
 from uringcore.quic.events import (
     ConnectionTerminated,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from uringcore.http3._client_limits import Limits, Timeouts
 from uringcore.http3._errors import ConnectError, ConnectTimeoutError, HTTP3Error, PoolTimeoutError
 from uringcore.http3._pooled_connection import PooledConnection
+from uringcore.http3._timeouts_and_limits import Limits, Timeouts
 
 __all__ = ["ConnectionPool"]
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from uringcore._stored_exceptions import without_traceback
 from uringcore.h3.connection import ErrorCode
-from uringcore.http3._client_limits import Timeouts
 from uringcore.http3._errors import ReadTimeoutError, RequestFailedError, RequestResetError
 from uringcore.http3._request import Fields
+from uringcore.http3._timeouts_and_limits import Timeouts
 
 __all__ = ["BODY_HIGH_WATER", "Exchange", "InterimHandler", "Response"]
 

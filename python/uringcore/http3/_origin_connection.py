@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
-from uringcore.http3._client_limits import NO_TIMEOUTS, Timeouts
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._exchange import InterimHandler, Response
 from uringcore.http3._request import Content, Headers, Request
 from uringcore.http3._request_methods import Methods
+from uringcore.http3._timeouts_and_limits import NO_TIMEOUTS, Timeouts
 from uringcore.http3._url import Origin, parse_url
 from uringcore.quic._host_argument_checks import server_name_of
 from uringcore.quic.configuration import QuicConfiguration

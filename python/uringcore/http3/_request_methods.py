@@ -6,9 +6,9 @@ import abc
 import contextlib
 from collections.abc import AsyncIterator
 
-from uringcore.http3._client_limits import Timeouts
 from uringcore.http3._exchange import InterimHandler, Response
 from uringcore.http3._request import Content, Headers, Request
+from uringcore.http3._timeouts_and_limits import Timeouts
 
 __all__ = ["Methods"]
 

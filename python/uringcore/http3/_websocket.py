@@ -26,13 +26,13 @@ from uringcore._uringcore import (
     websocket_close_frame,
     websocket_frame,
 )
-from uringcore.http3._client_limits import Timeouts
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._errors import HTTP3Error, ReadTimeoutError, RequestFailedError
 from uringcore.http3._exchange import Exchange
 from uringcore.http3._request import Fields, Headers, Request, pairs
+from uringcore.http3._timeouts_and_limits import Timeouts
 from uringcore.http3._url import Origin
-from uringcore.quic._close_arguments import check_reason
+from uringcore.quic._close_argument_checks import check_reason
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

@@ -46,9 +46,9 @@ The modules behind them:
 | ``_configuration_fields`` | the fields of a configuration |
 | ``_configuration_conversion`` | conversion of a configuration for the extension |
 | ``_credential_loading`` | loading certificates and keys |
-| ``_certificate_selection`` | selecting one of a server's certificates |
+| ``_named_certificate`` | selecting one of a server's certificates |
 | ``_server_endpoint_settings`` | a server endpoint's limits, and the protocol object of a new connection |
-| ``_close_arguments`` | checks of arguments of closes and resets |
+| ``_close_argument_checks`` | checks of arguments of closes and resets |
 | ``_available_memory`` | the memory of this process, and the part that clients may fill |
 | ``_session_store_thread`` | the thread that calls a session store |
 | ``_frame_records`` | records of frames and parameters |
@@ -88,10 +88,10 @@ if TYPE_CHECKING:
         StreamStoppedError,
     )
     from uringcore.quic._typed_api.certificates import Certificate
-    from uringcore.quic._typed_api.client import connect
     from uringcore.quic._typed_api.config import ClientConfig, ServerConfig
+    from uringcore.quic._typed_api.connect import connect
     from uringcore.quic._typed_api.connection import Connection
-    from uringcore.quic._typed_api.server import Listener, listen
+    from uringcore.quic._typed_api.listener import Listener, listen
     from uringcore.quic.limits import ServerLimits
 
 __all__ = [
@@ -129,11 +129,11 @@ __all__ = [
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
-    "quic._typed_api.client": {"connect"},
+    "quic._typed_api.connect": {"connect"},
     "quic._typed_api.certificates": {"Certificate"},
     "quic._typed_api.config": {"ClientConfig", "ServerConfig"},
     "quic._typed_api.connection": {"Connection"},
-    "quic._typed_api.server": {"Listener", "listen"},
+    "quic._typed_api.listener": {"Listener", "listen"},
 }
 
 

@@ -2,7 +2,7 @@
 
 Paths, PEM and DER bytes and ``cryptography`` objects become DER certificates and keys, and PEM authorities.
 Not here: the checks that a key belongs to its certificate, and of the certificate's names
-(:mod:`uringcore.quic._certificate_selection`, and Rust).
+(:mod:`uringcore.quic._named_certificate`, and Rust).
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from typing import Any
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
-from uringcore.quic._certificate_selection import NamedCertificate, refuse_duplicate_names
 from uringcore.quic._configuration_conversion import client_setup, server_setup
 from uringcore.quic._configuration_fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
 from uringcore.quic._credential_loading import LOGGER, read_certificates, read_key
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._named_certificate import NamedCertificate, refuse_duplicate_names
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import MemorySessionStore, load_pem_private_key, load_pem_x509_certificates

@@ -10,9 +10,9 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | --- | --- |
 | ``_command``, ``_shell_completion`` | the command's options; their shell completion |
 | ``_startup_errors`` | errors that keep a server from starting |
-| ``_uvicorn_option_support`` | uvicorn's options that apply to TCP alone, and options without effect |
+| ``_options_without_effect`` | uvicorn's options that apply to TCP alone, and options without effect |
 | ``_config`` | a server's configuration, checked before anything starts |
-| ``_startup_checks``, ``_certificate_checks`` | checks of options and certificates, with one-line errors |
+| ``_option_checks``, ``_certificate_checks`` | checks of options and certificates, with one-line errors |
 | ``_server`` | uvicorn's server with HTTP/3 added |
 | ``_listening_sockets`` | the sockets that a server listens on, TCP and UDP |
 | ``_systemd_sockets`` | the sockets that systemd passes on |
@@ -20,8 +20,8 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_certificate_reload``, ``_file_change_detection`` | reload of a renewed certificate; changed files |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_asgi_service_factory`` | the service of the extension that runs the application |
-| ``_http1`` | HTTP/1.1 in the extension (``http="native"``) |
-| ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
+| ``_native_tcp`` | HTTP/1.1 and HTTP/2 over TCP in the extension (``http="native"``) |
+| ``_uvicorn_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
 | ``_cancel_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
 | ``_cancellation_log`` | the log lines of applications that a stop cancels |
@@ -35,7 +35,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_stateless_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_shared_udp_ports`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
-| ``_controlling_terminal`` | detection of a controlling terminal |
+| ``_terminal_detection`` | detection of a controlling terminal |
 | ``_http3_shared_state`` | the state that all HTTP/3 connections of a server share |
 | ``_http3_connection`` | the life of one HTTP/3 connection |
 | ``_http3_limits`` | the limits of a server |
@@ -49,8 +49,8 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_metric_definitions``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
-| ``_asgi_scope`` | the part of ASGI's scope that all requests share |
-| ``_web_options`` | options of the features in the next rows |
+| ``_common_asgi_scope`` | the part of ASGI's scope that all requests share |
+| ``_static_compression_proxy_options`` | options of the features in the next rows |
 | ``_proxy_protocol`` | ``--proxy-protocol``: the header that a proxy sends before a client's bytes |
 | ``_redirect_port`` | ``--redirect-http``: a port whose requests are redirected to HTTPS |
 | ``_request_ids``, ``_trace_context`` | ``--request-ids``: identifiers of requests; ``traceparent`` |

@@ -11,7 +11,12 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._uringcore import AsgiService
-from uringcore.server._asgi_scope import DEBUG_EXTENSIONS, EXTENSIONS, common_scope, encode_path
+from uringcore.server._common_asgi_scope import (
+    DEBUG_EXTENSIONS,
+    EXTENSIONS,
+    common_scope,
+    encode_path,
+)
 from uringcore.server._http3_limits import websocket_limits
 from uringcore.server._http3_shared_state import direct
 from uringcore.server._request_log import RequestLog

@@ -1,7 +1,7 @@
 """The command ``uringcore module:app``: uvicorn's options, and ours beside them.
 
 The options are copied from the installed uvicorn, so options of later versions work as well. _config.py
-defines their meaning, and _uvicorn_option_support.py the ones that HTTP/3 ignores.
+defines their meaning, and _options_without_effect.py the ones that HTTP/3 ignores.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from uringcore.quic._qlog_files import TraceLimits
 from uringcore.quic.limits import RetryPolicy
 from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._http3_limits import limit_options
+from uringcore.server._options_without_effect import PLACES, idle_options, option_name
 from uringcore.server._startup_errors import StartupError, ended_by_sigterm
-from uringcore.server._uvicorn_option_support import PLACES, idle_options, option_name
-from uringcore.server._web_options import WebOptions
+from uringcore.server._static_compression_proxy_options import WebOptions
 
 __all__ = ["command"]
 

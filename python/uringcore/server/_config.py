@@ -33,15 +33,12 @@ from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._certificate_checks import check_certificate, quic_refusal
 from uringcore.server._file_change_detection import Signature, signature
-from uringcore.server._http1 import CONNECT, NATIVE, NativeHTTP1
 from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
-from uringcore.server._request_log import log_config
-from uringcore.server._secret_keys import ServerKeys
-from uringcore.server._shared_process_folder import SharedFolder, close_in
-from uringcore.server._startup_checks import (
+from uringcore.server._native_tcp import CONNECT, NATIVE, NativeTCP
+from uringcore.server._option_checks import (
     check_environment,
     check_http3_port,
     check_metrics_port,
@@ -50,8 +47,11 @@ from uringcore.server._startup_checks import (
     check_protocols,
     check_qlog_dir,
 )
+from uringcore.server._request_log import log_config
+from uringcore.server._secret_keys import ServerKeys
+from uringcore.server._shared_process_folder import SharedFolder, close_in
 from uringcore.server._startup_errors import StartupError
-from uringcore.server._web_options import WebOptions, web_options
+from uringcore.server._static_compression_proxy_options import WebOptions, web_options
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
 
@@ -92,7 +92,7 @@ class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
     - ``http``: uvicorn's option, or ``"native"`` for HTTP/1.1, HTTP/2 and WebSocket in the extension; see
-      :mod:`uringcore.server._http1`.
+      :mod:`uringcore.server._native_tcp`.
     - ``http3``: serve HTTP/3 too, if the other options allow it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
     - ``backend``: ``"uring"`` or ``"epoll"`` to require one; ``None`` chooses.
@@ -136,7 +136,8 @@ class Config(UvicornConfig):
       port only.
     - ``http3_`` and a field of ``HTTP3Limits`` or ``SessionLimits``
       (:mod:`uringcore.server._http3_limits`) or of :class:`~uringcore.quic.limits.ServerLimits`: a limit.
-    - the fields of :class:`~uringcore.server._web_options.WebOptions`: files, compression and others.
+    - the fields of :class:`~uringcore.server._static_compression_proxy_options.WebOptions`: files,
+      compression and others.
     """
 
     # An attribute of uvicorn's that this class changes.
@@ -243,7 +244,7 @@ class Config(UvicornConfig):
         if self.is_native_http:
             options["http"] = CONNECT
         super().__init__(app, **options)
-        self.http1: NativeHTTP1 | None = None
+        self.http1: NativeTCP | None = None
         """The state of native HTTP/1.1 while the server runs."""
         # Sessions need ASGI; a WSGI application cannot serve them.
         self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
@@ -314,7 +315,7 @@ class Config(UvicornConfig):
             self._offer_versions(self.ssl)
         # Older versions of uvicorn have no such option.
         if getattr(self, "http2", False):
-            from uringcore.server._http2 import ZttpProtocol
+            from uringcore.server._uvicorn_http2 import ZttpProtocol
 
             self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:

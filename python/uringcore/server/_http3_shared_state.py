@@ -10,7 +10,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import ServerState
 
 from uringcore._uringcore import AsgiService, Http3Limits
-from uringcore.server._asgi_scope import TLSExtension
+from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["HTTP3Service", "direct"]

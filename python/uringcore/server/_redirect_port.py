@@ -19,10 +19,10 @@ from typing import Any
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._uringcore import AsgiService, Http1Connection, certificate_is_for
-from uringcore.server._asgi_scope import common_scope
 from uringcore.server._asgi_service_factory import logs_access
+from uringcore.server._common_asgi_scope import common_scope
 from uringcore.server._file_change_detection import Signature, signature
-from uringcore.server._http1 import NativeHTTP1
+from uringcore.server._native_tcp import NativeTCP
 from uringcore.server._request_log import RequestLog
 from uringcore.tls import load_pem_x509_certificates
 
@@ -71,7 +71,7 @@ class RedirectPort:
             report=log.report,
             log_access=log.access if logs_access(config) else None,
         )
-        self._http1 = NativeHTTP1(config, asgi, server.server_state, log, redirects=True)
+        self._http1 = NativeTCP(config, asgi, server.server_state, log, redirects=True)
         self._servers: list[asyncio.Server] = []
 
     async def start(self, sockets: Iterable[socket.socket]) -> None:

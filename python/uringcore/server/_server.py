@@ -32,14 +32,12 @@ from uvicorn.server import Server as UvicornServer
 from uringcore._socket_exclusivity import add_own_listeners
 from uringcore.quic._qlog_files import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
-from uringcore.server._asgi_scope import TLSExtension
 from uringcore.server._asgi_service_factory import logs_access, make_asgi
 from uringcore.server._cancel_shield import shielded, wait_despite_cancel
 from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
+from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._config import Config
-from uringcore.server._controlling_terminal import has_terminal
-from uringcore.server._http1 import NativeHTTP1
 from uringcore.server._http3_shared_state import HTTP3Service
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._listening_sockets import (
@@ -51,6 +49,7 @@ from uringcore.server._listening_sockets import (
     log_metrics_address,
 )
 from uringcore.server._metrics_port import MetricsPort
+from uringcore.server._native_tcp import NativeTCP
 from uringcore.server._proxy_protocol import expect_headers
 from uringcore.server._quic_listener import HTTP3Listener
 from uringcore.server._redirect_port import start_redirects
@@ -62,6 +61,7 @@ from uringcore.server._tcp_shutdown import (
     has_transports,
     shut_down_late,
 )
+from uringcore.server._terminal_detection import has_terminal
 from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["Server"]
@@ -204,7 +204,7 @@ class Server(UvicornServer):
             # The service must exist before connections are accepted.
             scheme = "https" if config.is_ssl else "http"
             asgi = make_asgi(self, self._log(), self._is_overloaded, "1.1", scheme)
-            config.http1 = NativeHTTP1(config, asgi, self.server_state, self._log())
+            config.http1 = NativeTCP(config, asgi, self.server_state, self._log())
             config.http1.start()
             if config.observer is not None:
                 config.observer.sources.tcp = config.http1.service

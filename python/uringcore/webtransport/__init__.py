@@ -28,7 +28,7 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 
 | file | noun |
 | --- | --- |
-| ``_client`` | ``connect`` |
+| ``_connect`` | ``connect`` |
 | ``_server`` | ``serve`` and ``Server`` |
 | ``_session`` | ``Session`` |
 | ``_session_request`` | ``SessionRequest``: a client's request for a session, before the answer |
@@ -45,8 +45,8 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 
 from __future__ import annotations
 
-from uringcore.webtransport._client import connect
-from uringcore.webtransport._client import connect as connect_webtransport
+from uringcore.webtransport._connect import connect
+from uringcore.webtransport._connect import connect as connect_webtransport
 from uringcore.webtransport._errors import (
     SessionClosedError,
     SessionRefusedError,

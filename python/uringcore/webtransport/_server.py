@@ -18,7 +18,8 @@ from uringcore.quic._typed_api.accept_backlog import Backlog
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext, ClosedOnExit
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
-from uringcore.quic._typed_api.listen_settings import Binding, ListenerSettings, settings_of
+from uringcore.quic._typed_api.listener_settings import ListenerSettings, settings_of
+from uringcore.quic._typed_api.listener_socket import Binding
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.workers import PortWorker
 from uringcore.webtransport._errors import WebTransportError

@@ -20,7 +20,7 @@ from uringcore._uringcore import (
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import QuicConfigurationError, QuicError
 from uringcore.quic._typed_api.config import EndpointConfig
-from uringcore.quic._typed_api.connection_events import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.events import HandshakeCompleted

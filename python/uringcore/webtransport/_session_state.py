@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from uringcore._time_limit import within
 from uringcore._uringcore import WebTransportSessionCore
-from uringcore.quic._close_arguments import check_code, check_reason
+from uringcore.quic._close_argument_checks import check_code, check_reason
 from uringcore.quic._errors import QuicError
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._errors import (

@@ -35,8 +35,8 @@ def service(config: Any, state: Any, app_state: Any, loop: Any) -> Any:
     """Makes the native service of a server with uvicorn's ``Config``. ``loop`` runs the applications."""
     from uringcore._uringcore import TcpLimits, TcpService
     from uringcore.server._asgi_service_factory import make_asgi
-    from uringcore.server._http1 import CLIENT_LIMITS, SHARED_LIMITS
     from uringcore.server._http3_limits import HTTP3Limits, server_limits, websocket_limits
+    from uringcore.server._native_tcp import CLIENT_LIMITS, SHARED_LIMITS
     from uringcore.server._request_log import RequestLog
 
     if not config.loaded:

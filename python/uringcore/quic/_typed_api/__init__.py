@@ -2,15 +2,16 @@
 
 | file | noun |
 | --- | --- |
-| ``client`` | ``connect`` |
-| ``server`` | ``listen`` |
-| ``listen_settings`` | the socket of a server, and its settings with their reload |
+| ``connect`` | ``connect`` |
+| ``listener`` | ``listen`` and ``Listener`` |
+| ``listener_socket`` | the socket of a listener |
+| ``listener_settings`` | the settings of an open listener, and their reload |
 | ``acceptor``, ``accept_backlog`` | accepted connections; those that no program has yet |
 | ``connection`` | ``Connection`` |
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |
 | ``field_type_checks`` | checks the types of their fields |
-| ``connection_events`` | a connection's handshake, pings and end |
+| ``connection_protocol`` | the protocol object of a connection, which gets its events |
 | ``awaitable_context`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``unclosed_objects`` | unreferenced connections, streams and listeners: their end, and a warning |
 | ``sendfile`` | ``sendfile`` |

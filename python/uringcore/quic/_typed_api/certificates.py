@@ -1,7 +1,7 @@
 """``Certificate``: a certificate with its private key, as a program names it, read into a configuration.
 
 PEM and DER are read by :mod:`uringcore.quic._credential_loading`, and a server's certificate is selected by
-:mod:`uringcore.quic._certificate_selection`.
+:mod:`uringcore.quic._named_certificate`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uringcore.quic._certificate_selection import NamedCertificate, refuse_duplicate_names
 from uringcore.quic._credential_loading import read_certificates, read_private_key
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._named_certificate import NamedCertificate, refuse_duplicate_names
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["Certificate", "CertificateSource", "PemSource", "load_certificate", "load_certificates"]

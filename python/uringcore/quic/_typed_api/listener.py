@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import overload
 
-from uringcore.quic._close_arguments import check_close
+from uringcore.quic._close_argument_checks import check_close
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._typed_api.acceptor import Acceptor
@@ -16,7 +16,8 @@ from uringcore.quic._typed_api.awaitable_context import AwaitableContext, Closed
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
 from uringcore.quic._typed_api.connection import Connection
-from uringcore.quic._typed_api.listen_settings import Binding, settings_of
+from uringcore.quic._typed_api.listener_settings import settings_of
+from uringcore.quic._typed_api.listener_socket import Binding
 from uringcore.quic._typed_api.unclosed_objects import end_forgotten, made_at
 from uringcore.quic.workers import PortWorker
 

@@ -24,12 +24,12 @@ from uringcore._uringcore import AsgiService, Http1Connection, TcpLimits, TcpSer
 from uringcore.server._certificate_subject import subject
 from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
-__all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeHTTP1", "connect"]
+__all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeTCP", "connect"]
 
 NATIVE = "native"
 """The value of the option ``http`` for this implementation."""
 
-CONNECT = "uringcore.server._http1:connect"
+CONNECT = "uringcore.server._native_tcp:connect"
 """The value of ``http`` that uvicorn gets instead. uvicorn imports the function of this name."""
 
 TICK_SECONDS = 1.0
@@ -55,7 +55,7 @@ SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | 
 
 def connect(*, config: Any, **_: Any) -> Http1Connection:
     """Makes the protocol of a new connection of the server with this ``Config``."""
-    http1: NativeHTTP1 = config.http1
+    http1: NativeTCP = config.http1
     return Http1Connection(http1.service)
 
 
@@ -65,7 +65,7 @@ class _Log(Protocol):
     def report(self, kind: str, message: str, what: Any) -> object: ...
 
 
-class NativeHTTP1:
+class NativeTCP:
     """HTTP over TCP in one server."""
 
     def __init__(

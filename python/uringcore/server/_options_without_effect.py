@@ -16,8 +16,8 @@ from uvicorn.config import LOOP_FACTORIES
 
 from uringcore.quic._available_memory import CONNECTION_BYTES
 from uringcore.quic._qlog_files import TraceLimits
-from uringcore.server._http1 import CONNECT, SHARED_LIMITS
 from uringcore.server._http3_limits import SessionLimits
+from uringcore.server._native_tcp import CONNECT, SHARED_LIMITS
 from uringcore.server._systemd_sockets import is_activated
 
 if TYPE_CHECKING:

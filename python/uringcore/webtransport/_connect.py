@@ -21,7 +21,7 @@ from uringcore.quic._host_argument_checks import check_target, server_name_of
 from uringcore.quic._open_endpoint import connect_first
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext
 from uringcore.quic._typed_api.config import ClientConfig
-from uringcore.quic._typed_api.connection_events import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
 from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._header_fields import HeadersLike
