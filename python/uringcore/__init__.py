@@ -73,7 +73,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "EventLoopPolicy":
-            from . import _policy
+            from . import _run_and_policy
 
-            return _policy._policy_class()
+            return _run_and_policy._policy_class()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """Functions that run before and after a fork, and the open loops that they handle.
 
 CPython keeps these functions, and all objects that this module references, until the interpreter ends. So
-this module references nothing of asyncio; otherwise the last garbage collections would traverse asyncio too.
+this module references nothing of asyncio. A reference would keep all of asyncio alive until then, and the
+last garbage collections, which delay the end of the process, would traverse it.
 """
 
 from __future__ import annotations

@@ -309,7 +309,9 @@ impl Driver {
         }
     }
 
-    /// True if the driver is suspended: cancels and closes take effect without [`enter`](Driver::enter).
+    /// True after [`suspend`](Driver::suspend), until the next [`enter`](Driver::enter). Then the kernel has no
+    /// operation, so cancels and closes take effect at once. True also for a driver that has ended, and in a forked
+    /// child before its first `enter`: neither has a ring.
     pub fn is_suspended(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.is_suspended(),

@@ -1,4 +1,4 @@
-//! The policy that decides how long a wait spins (polls for work) before it sleeps.
+//! The policy that decides how long a wait spins (polls for work without a system call) before it sleeps in the kernel.
 //!
 //! A sleep with its wake-up adds tens of microseconds of latency, and costs about 10 µs of CPU time, especially in a
 //! virtual machine. If each request follows the answer to the last one (one client, one request in flight), most

@@ -246,7 +246,7 @@ class WebTransportSession:
             outbox.is_awaited = True
 
     def clear_tx_data_drain_pending(self, stream_id: int) -> None:
-        """Revokes :meth:`set_tx_data_drain_pending`."""
+        """Undoes :meth:`set_tx_data_drain_pending`: the next sent bytes do not set the event."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = False

@@ -138,8 +138,8 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
         self._link.close(code, reason)
 
     async def wait_closed(self) -> None:
-        """Waits for the end of the session, for any reason, and of a client's connection if it was the last
-        session there. Never raises the cause.
+        """Waits until the session has ended, for any reason. If no other session is left on a client's
+        connection, it also waits until that connection has ended. Never raises the cause.
         """
         await self._link.wait_gone()
 

@@ -99,7 +99,8 @@ fn queued_data_precedes_data_that_arrives_during_a_pause() {
         turn(&mut engine, Duration::ZERO, |_, _| {});
         let mut arrive = |engine: &mut Engine, letter: &[u8]| {
             peer.write_all(letter).expect("write");
-            // The kernel is entered without processing completions, so that each piece is a separate completion.
+            // The sleep lets the piece reach the socket. `enter` without `process` then makes one completion of this
+            // piece, so that two pieces are two completions.
             std::thread::sleep(Duration::from_millis(5));
             engine.enter(Some(Duration::ZERO)).expect("enter");
         };

@@ -1,8 +1,10 @@
 //! The QPACK decoder: reads the peer's encoder stream, decodes field sections to field lines, and writes the decoder
 //! stream.
 //!
-//! It does not store field sections that are blocked: it returns their required insert count, and the caller passes
-//! them in again. It counts the blocked streams, because it enforces the limit that this side announced.
+//! A field section is blocked while it refers to entries that the encoder stream has not delivered yet. The decoder
+//! does not store such a section: it returns the required insert count, and the caller passes the section in again when
+//! the dynamic table has as many insertions. The decoder counts the streams with blocked sections, and fails the
+//! connection if they exceed SETTINGS_QPACK_BLOCKED_STREAMS, which this side announced (RFC 9204 section 2.1.2).
 
 use std::collections::BTreeMap;
 

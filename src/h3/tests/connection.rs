@@ -532,7 +532,7 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     outputs(&mut pair.server);
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // First a stream above all used ones is reset, then a stream between them.
+    // Streams 4, 8 and 12 are used. The client resets stream 24, and then stream 20, which it had skipped.
     pair.server.handle_stream_reset(24, 0x10c);
     pair.server.handle_stream_reset(20, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(24), end(20)]);

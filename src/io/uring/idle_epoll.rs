@@ -1,7 +1,8 @@
-//! The idle epoll set. An operation that has no completion during a whole run of the loop waits in this set
-//! afterwards, so that it costs nothing when the loop stops and starts again.
+//! An epoll set for idle connections, so that they cost nothing when a program runs its loop again and again
+//! (`run_until_complete` in a loop). An operation that has no completion during a whole run waits in this set
+//! afterwards.
 //!
-//! Without the set each run would arm every suspended operation and take it back at the end, which costs 3 to 7 µs
+//! Without the set each run would submit every operation to the ring and cancel it at the end, which costs 3 to 7 µs
 //! for each idle connection. An epoll set belongs to no thread, so its members stay there between runs, and the ring
 //! waits for the whole set with one poll. If a member has an event, its operation is armed in the ring, where it
 //! stays until it has no completion during a whole run again. A connection in use never enters the set.

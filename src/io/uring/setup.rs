@@ -34,7 +34,8 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     self_test::run(step).map_err(|error| SetupError::uring("a trial receive", &error))?;
     let pools = stream_buffers(&ring, config).and_then(|(stream, flags)| {
         let size = config.datagram_buffer_size + HEADER_ROOM as u32;
-        // Datagrams do not share buffers, because multishot `recvmsg` truncates a datagram at the end of the buffer.
+        // Flags 0: each datagram gets a buffer of its own. If several datagrams shared a buffer, multishot `recvmsg`
+        // would truncate the last one at the end of the buffer.
         let datagram = buffers(&ring, DATAGRAM_GROUP, config.datagram_buffers, size, 0)?;
         Ok((stream, datagram, flags))
     });

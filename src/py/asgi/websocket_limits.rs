@@ -1,4 +1,4 @@
-//! The limits of a WebSocket ([`Limits`]) from Python.
+//! [`WebSocketLimits`]: the options of a server for each WebSocket, converted from Python to [`Limits`].
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use uringcore_http::ws::Limits;
 
 use crate::capi::bounded_arguments;
 
-/// The limits of a WebSocket.
+/// The limits of each WebSocket of a server.
 ///
 /// `max_size` is the largest message in bytes, `max_queue` the number of messages that wait for the application.
 /// `ping_interval` is in seconds, or None for no pings. `ping_timeout` is the time in seconds within which each ping

@@ -36,8 +36,8 @@ impl Connection {
 
     /// True if more data may wait after a packet of `size` bytes: the packet was full, or a DATAGRAM frame did not fit.
     pub(crate) fn may_have_filled(&mut self, size: usize) -> bool {
-        // quinn-proto sends path challenges, their answers and some loss probes in packets of 1,200 bytes, whatever else
-        // waits and whatever the MTU is.
+        // quinn-proto sends path challenges, their answers and some loss probes in packets of 1,200 bytes, whatever
+        // else waits and whatever the MTU is.
         let full = usize::from(self.quinn.current_mtu()).min(EXPANDED);
         size + ROOM_MIN > full || self.datagrams.is_waiting(&mut self.quinn)
     }
@@ -47,7 +47,9 @@ impl Connection {
         self.streams.queued_bytes() > 0
     }
 
-    /// Raises the counted limit on all streams' data, after rejected 0-RTT data.
+    /// Raises the limit on all streams' data to the value of the peer's last MAX_DATA frame. This crate counts that
+    /// limit itself only after the server has rejected 0-RTT data, because quinn-proto then keeps the ticket's limit,
+    /// which may be larger than the server's.
     fn raise_early_limit(&mut self) {
         if !self.streams.early_limit().is_counted() {
             return;

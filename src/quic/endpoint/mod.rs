@@ -273,7 +273,8 @@ impl Endpoint {
         self.mark_ids();
     }
 
-    /// Sets the mark of new connection IDs: on a server, the mark of the present reset key.
+    /// Sets the last byte of new connection IDs. On a server the byte is a mark that identifies the present reset
+    /// key, so that a later stateless reset uses the key with which the ID's token was made. A client sets no mark.
     fn mark_ids(&self) {
         let mark = self.server.as_ref().and_then(|_| self.reset_keys.mark());
         self.next_id.set_mark(mark);
