@@ -41,7 +41,7 @@ ORDER = {
         "request_head",
         "response_errors",
         "tcp_output",
-        "slow_reader",
+        "slow_reader_detection",
         "h3_driver",
         "webtransport",
         "concurrent_requests",

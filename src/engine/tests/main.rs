@@ -5,10 +5,10 @@
 
 mod common;
 mod direct_mapped_cache;
+mod listeners_datagrams_and_watchers;
 mod paused_readers;
 mod quic;
 mod sock_operation_queues;
-mod sockets;
 mod sockets_shared_by_engines;
 mod stream;
 mod transport_lifecycle;

@@ -1,5 +1,5 @@
 //! Reactions to violations of RFC 9114, each test named after its section. The grammar of a request's target (section
-//! 4.3.1) is in `request_targets.rs`, correct behaviour in `connection.rs` and `push.rs`.
+//! 4.3.1) is in `request_targets.rs`, correct behaviour in `requests_and_responses.rs` and `push.rs`.
 
 use crate::common::{violations::*, *};
 use bytes::Bytes;

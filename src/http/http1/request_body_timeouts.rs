@@ -1,6 +1,7 @@
 //! The time-outs of a request's content: one for each piece, and a minimum rate for all pieces together.
 //!
-//! Not here: the time-out of a header section (`connection`), and responses that are not read (`slow_reader`).
+//! Not here: the time-out of a header section (`connection`), and responses that are not read
+//! (`slow_reader_detection`).
 
 use std::time::{Duration, Instant};
 

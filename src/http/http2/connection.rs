@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `frame_splitting` | splits the input into frames |
 //! | `control_frames` | frames other than those of requests |
-//! | `requests` | arriving requests: field blocks, content, and resets |
+//! | `arriving_requests` | arriving requests: field blocks, content, and resets |
 //! | `response_commands` | the host's commands that send a response |
 //! | `content_sending` | content from the queues to the output |
 //! | `shutdown` | GOAWAY, and the end of the connection |
@@ -34,14 +34,14 @@ use crate::concurrent_requests::exchanges::Exchanges;
 use crate::concurrent_requests::idle_timer::IdleTimer;
 use crate::concurrent_requests::rapid_reset_limit::RapidResetLimit;
 use crate::concurrent_requests::stalled_responses::StalledResponses;
-use crate::slow_reader::Stall;
+use crate::slow_reader_detection::Stall;
 use crate::tcp_output::{Closing, Output, Source};
 use shutdown::GoingAway;
 
+mod arriving_requests;
 mod content_sending;
 mod control_frames;
 mod frame_splitting;
-mod requests;
 mod response_commands;
 mod shutdown;
 mod timeouts;

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `requests` | arriving requests: header sections, content, and resets |
+//! | `arriving_requests` | arriving requests: header sections, content, and resets |
 //! | `response_commands` | the host's commands that send a response |
 //! | `http_datagrams` | HTTP datagrams and capsules |
 //! | `early_data` | requests before the handshake is complete |
@@ -32,10 +32,10 @@ use crate::concurrent_requests::stalled_responses::StalledResponses;
 use crate::h3_driver::H3Driver;
 use crate::response_errors::Refusal;
 
+mod arriving_requests;
 mod early_data;
 mod http_datagrams;
 mod priorities;
-mod requests;
 pub(super) mod response_commands;
 mod timeouts;
 mod webtransport_events;

@@ -7,14 +7,14 @@
 //! | `reuseport` | several sockets on one UDP port |
 //! | `error_queue` | ICMP errors of a UDP socket |
 //! | `datagram_syscalls` | datagrams sent and received directly, without the ring |
-//! | `readiness` | which descriptors can be waited for, and which are ready |
+//! | `readiness_check` | which descriptors can be waited for, and which are ready |
 //!
 //! Not here: the creation of TCP sockets.
 
 mod datagram_syscalls;
 mod error_queue;
 mod quic_socket_options;
-mod readiness;
+mod readiness_check;
 mod reuseport;
 
 use std::io;
@@ -28,7 +28,7 @@ pub use error_queue::{SocketError, read_error_queue};
 pub use quic_socket_options::{
     QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket,
 };
-pub use readiness::{check_watchable, is_ready, wakes_for_nothing};
+pub use readiness_check::{check_watchable, is_ready, wakes_for_nothing};
 pub use reuseport::steer_by_connection_id;
 
 use crate::errno::Errno;

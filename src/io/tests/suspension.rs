@@ -432,7 +432,7 @@ fn the_idle_epoll_set_moves_to_another_thread(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-/// This tests io_uring's idle epoll set. `readiness.rs` tests duplicates on both backends.
+/// This tests io_uring's idle epoll set. `polls_pipes_and_wakes.rs` tests duplicates on both backends.
 #[test]
 fn a_duplicate_of_a_closed_member_of_the_idle_epoll_set_causes_no_event() {
     let mut rig = Rig::new(Backend::Uring);

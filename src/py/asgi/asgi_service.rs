@@ -256,7 +256,7 @@ impl AsgiService {
     pub fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let event_loop = self.event_loop.bind(py);
         match event_loop.cast::<LoopCore>() {
-            Ok(core) => crate::event_loop::tasks::new_future(core),
+            Ok(core) => crate::event_loop::task_and_future_creation::new_future(core),
             Err(_) => event_loop.call_method0(intern!(py, "create_future")),
         }
     }

@@ -6,7 +6,7 @@
 //! | `callback` | a callback and its arguments |
 //! | `future_wakeup` | sets the results of futures for which coroutines of ours wait |
 //! | `fastcall` | methods that take their arguments as the interpreter passes them |
-//! | `context` | `contextvars` contexts entered through the C API |
+//! | `contextvars_context` | `contextvars` contexts entered through the C API |
 //! | `bounded_arguments` | arguments of unknown size, read with a bound |
 //! | `buffer` | Python buffers held as `Bytes` |
 //! | `buffer_view` | a Python buffer held for the length of a call |
@@ -30,7 +30,7 @@ pub mod buffer_view;
 pub mod callback;
 pub mod class_version;
 pub mod class_with_dict;
-pub mod context;
+pub mod contextvars_context;
 pub mod coroutine;
 pub mod exception_conversion;
 pub mod fastcall;

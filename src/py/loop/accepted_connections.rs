@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use uringcore_engine::Key;
 use uringcore_io::Errno;
 
-use crate::capi::context::{CallbackContext, Inside};
+use crate::capi::contextvars_context::{CallbackContext, Inside};
 use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;

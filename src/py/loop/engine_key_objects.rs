@@ -10,7 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_engine::Key;
 
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::event_loop::cross_thread_commands::CrossThreadCommand;
 use crate::event_loop::handle::AnyHandle;
 use crate::transport::base_transport::BaseTransport;

@@ -16,7 +16,7 @@ use pyo3::types::{PyFloat, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use crate::capi::callback::Callback;
-use crate::capi::context::Inside;
+use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::thread_exit_guard::UnwindGuard;

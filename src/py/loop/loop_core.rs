@@ -18,7 +18,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{CallbackProgress, Engine, OpQueues, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::malloc_thresholds;

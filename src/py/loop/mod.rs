@@ -8,7 +8,7 @@
 //! | `accepted_connections` | makes a protocol and a transport for an accepted connection |
 //! | `handle` | `Handle` and `TimerHandle` |
 //! | `scheduling` | `call_soon`, `call_later` and similar methods, which make handles |
-//! | `tasks` | `create_task` and `create_future` |
+//! | `task_and_future_creation` | `create_task` and `create_future` |
 //! | `ready_queue` | callbacks that are ready to run, also for programs that run them themselves |
 //! | `running_callback` | the thread that runs a callback, for threads that wait for its end |
 //! | `fd_watchers` | registrations of `add_reader` and `add_writer` |
@@ -32,7 +32,7 @@ pub mod ready_queue;
 pub mod running_callback;
 pub mod scheduling;
 pub mod stats;
-pub mod tasks;
+pub mod task_and_future_creation;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -60,6 +60,8 @@ fn add_quick_methods(class: &Bound<'_, PyType>) -> PyResult<()> {
     if !class.is_subclass(&core)? {
         return Err(PyTypeError::new_err("class must be an event loop class"));
     }
-    let methods = scheduling::methods().into_iter().chain(tasks::methods(py)?);
+    let methods = scheduling::methods()
+        .into_iter()
+        .chain(task_and_future_creation::methods(py)?);
     fastcall::add_methods(class, methods)
 }

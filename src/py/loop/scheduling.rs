@@ -1,7 +1,7 @@
 //! `call_soon`, `call_later` and similar methods, which make handles and add them to the loop's lists.
 //!
-//! The lists are `ready_queue` and the engine's `Timers`; `iteration` runs them. In debug mode the handles are asyncio's
-//! own, which record where they were made.
+//! The lists are `ready_queue` and the engine's `Timers`; `iteration` runs them. In debug mode the handles are
+//! asyncio's own, which record where they were made.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 use pyo3::{Borrowed, intern};
 
 use crate::capi::callback::Callback;
-use crate::capi::context;
+use crate::capi::contextvars_context;
 use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::clock;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
@@ -34,7 +34,7 @@ impl<'py> CallArguments<'_, 'py> {
     }
 
     fn context(&self) -> PyResult<Py<PyAny>> {
-        context::given_or_copied(self.callback.py(), self.context)
+        contextvars_context::given_or_copied(self.callback.py(), self.context)
     }
 
     fn args(&self) -> PyResult<Bound<'py, PyTuple>> {

@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
-use super::connection_setup::{QuicClientSetup, QuicServerSetup};
+use super::client_and_server_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
 use crate::capi::address;

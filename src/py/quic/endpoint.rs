@@ -25,13 +25,13 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::SocketFd;
 use uringcore_quic::{ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings};
 
+use super::client_and_server_setup::{QuicClientSetup, QuicServerSetup};
 use super::clock_conversion::Clock;
 use super::connection::QuicConnectionCore;
-use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint_settings;
 use crate::capi::address;
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
-use crate::capi::context;
+use crate::capi::contextvars_context;
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
@@ -197,7 +197,7 @@ impl QuicEndpoint {
         let settings = settings_from(py, options)?;
         let server = server.map(|server| server.get());
         let protocol = Endpoint::new(settings, server.map(|server| server.setup.clone()));
-        let context = context::copy_current(py)?;
+        let context = contextvars_context::copy_current(py)?;
         let opened = owner.get().with_engine(py, |engine| {
             engine.open_quic(|_, token| {
                 uringcore_engine::QuicSocket::new(SocketFd::Lent(fd), protocol, token)

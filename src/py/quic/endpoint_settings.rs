@@ -13,7 +13,7 @@ use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
-use super::connection_setup::{config_error, seconds};
+use super::client_and_server_setup::{config_error, seconds};
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::exception_conversion;
 use crate::memory_budget::budget_of;

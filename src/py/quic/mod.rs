@@ -10,7 +10,7 @@
 //! | `tls_key_log` | TLS secrets for a file |
 //! | `packet_log` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
-//! | `connection_setup` | checked configurations of clients and servers |
+//! | `client_and_server_setup` | checked configurations of clients and servers |
 //! | `client_hello_reader` | reads the ClientHello in first datagrams |
 //! | `clock_conversion` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
@@ -18,10 +18,10 @@
 //! No file here interprets a packet, and no code here runs for each packet: a loop iteration's events of a connection
 //! reach Python as one list.
 
+mod client_and_server_setup;
 mod client_hello_reader;
 mod clock_conversion;
 mod connection;
-mod connection_setup;
 mod endpoint;
 mod endpoint_settings;
 mod events;
@@ -63,7 +63,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<qlog_files::TraceFile>()?;
     m.add_class::<qlog_files::TraceFolder>()?;
     events::register(m)?;
-    connection_setup::register(m)?;
+    client_and_server_setup::register(m)?;
     endpoint_settings::register(m)?;
     wire_buffer::register(m)
 }

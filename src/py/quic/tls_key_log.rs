@@ -1,8 +1,8 @@
 //! The key log: writes the TLS secrets of connections to a file object of the program, for tools that decrypt
 //! captures.
 //!
-//! The TLS library logs secrets while no Python code may run, so the lines are queued until `KeyLogFile::flush`. Not here:
-//! the setups that have a key log (`connection_setup`).
+//! The TLS library logs secrets while no Python code may run, so the lines are queued until `KeyLogFile::flush`. Not
+//! here: the setups that have a key log (`client_and_server_setup`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

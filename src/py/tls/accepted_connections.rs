@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::protocol::{Setup, TlsProtocol};
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::transport::base_transport::Descriptor;

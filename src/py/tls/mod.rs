@@ -11,7 +11,7 @@
 //! | `shutdown` | close_notify, ends of file, failures, `connection_lost` |
 //! | `lower_transport` | the transport beneath: our stream, or any other |
 //! | `ssl_object` | calls through Python's `ssl` module, and calls that bypass it |
-//! | `openssl` | the OpenSSL that `ssl` has loaded, and the layout of its objects |
+//! | `openssl_functions` | the OpenSSL that `ssl` has loaded, and the layout of its objects |
 //! | `record_bio` | our BIO: the peer's bytes for OpenSSL, and the records that OpenSSL makes |
 //! | `accepted_connections` | connections of a TLS server |
 //! | `devcert_key` | the key of a development certificate |
@@ -24,14 +24,15 @@
 //! outgoing BIO are passed down at once or dropped with the connection.
 //!
 //! **The way of the data.** Handshake and shutdown go through the `ssl` module. Data goes directly to the OpenSSL
-//! library that the module has loaded (`openssl`, `ssl_object`). Our own BIO (`record_bio`) replaces the two memory
-//! BIOs: OpenSSL reads ciphertext where the kernel has put it, decrypts into the object that `data_received` gets,
-//! and writes records into the memory in which they wait for the kernel. OpenSSL is called only when a whole record
-//! has come (`uringcore_wire::tls::RecordBoundaries`), because an earlier call fails with an exception. The pieces of
-//! one loop iteration are decrypted one by one and delivered together, up to 256 KiB. While the transport beneath is
-//! above its high-water mark, plaintext waits here. Up to 256 KiB are encrypted at once, so a large write is one send.
+//! library that the module has loaded (`openssl_functions`, `ssl_object`). Our own BIO (`record_bio`) replaces the two
+//! memory BIOs: OpenSSL reads ciphertext where the kernel has put it, decrypts into the object that `data_received`
+//! gets, and writes records into the memory in which they wait for the kernel. OpenSSL is called only when a whole
+//! record has come (`uringcore_wire::tls::RecordBoundaries`), because an earlier call fails with an exception. The
+//! pieces of one loop iteration are decrypted one by one and delivered together, up to 256 KiB. While the transport
+//! beneath is above its high-water mark, plaintext waits here. Up to 256 KiB are encrypted at once, so a large write is
+//! one send.
 //!
-//! If a check of `openssl` fails, data goes through the module's own calls and memory BIOs, in pieces of four
+//! If a check of `openssl_functions` fails, data goes through the module's own calls and memory BIOs, in pieces of four
 //! records. The same happens for subclasses of `ssl.SSLObject`, for a context with a message callback, and with
 //! `URINGCORE_DIRECT_TLS=0`. asyncio's logger gets one line with the reason. A direct call that OpenSSL refuses is
 //! repeated once through the module: OpenSSL has marked the connection as failed and its errors are still queued, so
@@ -53,7 +54,7 @@ mod devcert_key;
 mod encryption;
 mod handshake;
 mod lower_transport;
-mod openssl;
+mod openssl_functions;
 mod protocol;
 mod record_bio;
 mod shutdown;
@@ -74,6 +75,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         "SSLTransport",
         class_with_dict::class::<TlsTransport>(m.py())?,
     )?;
-    m.add_function(wrap_pyfunction!(openssl::tls_fallback_reason, m)?)?;
+    m.add_function(wrap_pyfunction!(openssl_functions::tls_fallback_reason, m)?)?;
     devcert_key::register(m)
 }

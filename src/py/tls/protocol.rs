@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_wire::tls::records::RecordBoundaries;
+use uringcore_wire::tls::record_boundaries::RecordBoundaries;
 
 use super::decryption::ReadAhead;
 use super::lower_transport::LowerTransport;

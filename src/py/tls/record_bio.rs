@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uringcore_engine::ByteQueue;
 
-use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
+use super::openssl_functions::{Bio, BioMethod, Functions, OpenSsl, Ssl};
 
 /// The bytes of one connection in both directions.
 ///

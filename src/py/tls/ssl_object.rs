@@ -1,8 +1,8 @@
 //! One `ssl.SSLObject` and its BIOs: calls through Python's `ssl` module, and calls that bypass it.
 //!
-//! Handshake and shutdown always go through the module. If `openssl` finds the object's `SSL`, data goes directly to
-//! OpenSSL through a [`RecordBio`]; otherwise it goes through the module and its memory BIOs. An operation that
-//! OpenSSL refuses is repeated once through the module, which finds OpenSSL's errors still queued and raises its
+//! Handshake and shutdown always go through the module. If `openssl_functions` finds the object's `SSL`, data goes
+//! directly to OpenSSL through a [`RecordBio`]; otherwise it goes through the module and its memory BIOs. An operation
+//! that OpenSSL refuses is repeated once through the module, which finds OpenSSL's errors still queued and raises its
 //! usual exception.
 //!
 //! This file does not depend on transports or protocols, and decides nothing about the order of calls. No borrow of a
@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
 
-use super::openssl::{OpenSsl, Ssl};
+use super::openssl_functions::{OpenSsl, Ssl};
 use super::record_bio::{Loan, RecordBio};
 use crate::capi::buffer::{self, Outgoing};
 use crate::capi::fresh_bytes::FreshBytes;

@@ -31,7 +31,7 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, SharedState, WriteOutcome};
 
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;

@@ -18,7 +18,7 @@ use uringcore_io::{Errno, SendMsg, SockAddr, net};
 use crate::capi::address;
 use crate::capi::buffer;
 use crate::capi::class_with_dict::{self, ClassWithDict};
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;

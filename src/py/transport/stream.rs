@@ -24,7 +24,7 @@ use uringcore_io::net;
 
 use crate::capi::buffer::{self, Outgoing};
 use crate::capi::class_with_dict::{self, ClassWithDict};
-use crate::capi::context::CallbackContext;
+use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;

@@ -2,12 +2,12 @@
 //!
 //! - `client_hello`: fields of a ClientHello.
 //! - `session_ticket`: NewSessionTicket messages.
-//! - `records`: record boundaries in TLS over TCP, for the `ssl` module.
+//! - `record_boundaries`: record boundaries in TLS over TCP, for the `ssl` module.
 //!
 //! This file has the parsers of the parts that all messages consist of.
 
 pub mod client_hello;
-pub mod records;
+pub mod record_boundaries;
 pub mod session_ticket;
 
 /// Splits off the handshake message at the front of `bytes` (RFC 8446 section 4). Returns its type, its content, and

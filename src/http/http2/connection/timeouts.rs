@@ -7,7 +7,7 @@ use crate::http2::error::{Code, Fault};
 use crate::http2::event::Event;
 use crate::http2::useless_frame_budget::PER_SECOND;
 use crate::response_errors::TooSlow;
-use crate::slow_reader::{Patience, Stall};
+use crate::slow_reader_detection::{Patience, Stall};
 use crate::tcp_output::{Closing, LINGER_TIME};
 
 impl Connection {

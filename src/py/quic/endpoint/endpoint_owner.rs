@@ -15,9 +15,9 @@ use super::event_delivery::EventGroup;
 use super::session_store_queries::Answer;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
+use crate::quic::client_and_server_setup::QuicServerSetup;
 use crate::quic::clock_conversion::Clock;
 use crate::quic::connection::QuicConnectionCore;
-use crate::quic::connection_setup::QuicServerSetup;
 use crate::quic::resumption_credentials::ForeignStore;
 use crate::quic::tls_key_log::KeyLogFile;
 

@@ -14,7 +14,7 @@ use uringcore_engine::{Engine, QuicSocket};
 use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event, Taking};
 
 use super::{EndpointOwner, QuicEndpoint};
-use crate::capi::context::Inside;
+use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
 use crate::event_loop::iteration;
 use crate::quic::connection::StreamProtocol;

@@ -14,7 +14,7 @@ use super::{
     BaseTransport, Descriptor, Method, OriginalMarks, Receiver, TransportArguments, TransportState,
     extra_info,
 };
-use crate::capi::context::Inside;
+use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::engine_key_objects::{insert_at, take_at};

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::BaseTransport;
-use crate::capi::context::{CallbackContext, Inside};
+use crate::capi::contextvars_context::{CallbackContext, Inside};
 use crate::capi::exception_conversion;
 
 /// The name of a protocol's method, and the text with which an exception of that method is reported.

@@ -25,7 +25,7 @@ use uringcore_io::{Errno, net};
 
 use super::StreamTransport;
 use crate::capi::buffer;
-use crate::capi::context::Inside;
+use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
 use crate::sock::socket_attributes;
 use crate::tls::TlsProtocol;
