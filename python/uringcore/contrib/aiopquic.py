@@ -39,7 +39,7 @@ from uringcore.webtransport._aiopquic_events import (
 )
 from uringcore.webtransport._connect import connect as connect_session
 from uringcore.webtransport._outbox import Outboxes
-from uringcore.webtransport._quic_configuration import client_config, server_config
+from uringcore.webtransport._quic_configuration_conversion import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
 from uringcore.webtransport._session import Session, within

@@ -35,7 +35,7 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 | ``_errors`` | exceptions |
 | ``_session_state`` | how a session is answered, drained and ended |
 | ``_session_only_connection`` | a server's connection that carries sessions only |
-| ``_quic_configuration`` | a ``QuicConfiguration`` as settings of clients and servers |
+| ``_quic_configuration_conversion`` | a ``QuicConfiguration`` as settings of clients and servers |
 | ``_header_fields`` | header fields |
 | ``_asgi`` | the ASGI scope ``webtransport`` |
 | ``_aiopquic_events`` | the classes of aiopquic's events |

@@ -1,7 +1,7 @@
 //! Finds responses of which the client reads nothing, or too little, and which are therefore abandoned.
 //!
 //! A response is not stalled while the client reads another response with precedence over it (RFC 9218 section 10).
-//! Its time begins when that reading stops. Not here: room in queues (`responses`), and priorities
+//! Its time begins when that reading stops. Not here: room in queues (`response_commands`), and priorities
 //! (`response_priority`).
 //!
 //! The minimum rate is enforced with a balance of seconds for each response. The time between two reads is subtracted.

@@ -304,7 +304,8 @@ fn a_request_waits_while_too_many_applications_of_answered_ones_run() {
 fn malformed_requests_are_refused_and_end_the_connection() {
     let host = "GET / HTTP/1.1\r\nHost: a\r\n";
     let post = "POST / HTTP/1.1\r\nHost: a\r\n";
-    // The modules `head`, `framing` and `chunked` test all cases. Here a connection gets one case of each kind.
+    // The modules `header_section_parser`, `message_body_length` and `chunked_decoder` test all cases. Here a
+    // connection gets one case of each kind.
     for (input, status) in [
         ("GET / HTTP/1.1\nHost: a\n\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nHost: a\n\r\n".to_owned(), 400),
