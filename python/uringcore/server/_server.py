@@ -212,7 +212,7 @@ class Server(UvicornServer):
             with expect_headers(config, self._log().report):
                 await super().startup(sockets.tcp)
         except OSError as exc:
-            # listen(2) fails if another process has begun to listen on the port after this one bound its socket.
+            # listen(2) fails if another process began to listen on the port after this one bound its socket.
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
