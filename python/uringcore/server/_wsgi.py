@@ -184,7 +184,12 @@ class Exchange:
         self._error: BaseException | None = None
         self._answered = threading.Semaphore(0)
         self._is_over = False
-        # A call of `receive` that waits for the end of the client while the response is streamed.
+        # The server's object of the request. Its attribute `disconnected` becomes true when the client has
+        # gone, although content of the request is unread.
+        client = getattr(receive, "__self__", None)
+        self._client = client if hasattr(client, "disconnected") else None
+        # Without that object, which uvicorn's log of messages (level "trace") hides: a call of `receive` that
+        # waits for the end of the client while the response is streamed. Unread content delays it.
         self._watch: asyncio.Task[Any] | None = None
         self._unread: Any = None
         self._sends = 0
@@ -224,9 +229,7 @@ class Exchange:
     async def _do(self, kind: str, value: Any) -> Any:
         if kind == "receive":
             return await self._next_content()
-        self._sends += 1
-        if self._sends > 1:
-            self._look_for_end()
+        self._look_for_end()
         for message in value:
             await self._send(message)
         return None
@@ -239,8 +242,15 @@ class Exchange:
         return await (self._receive() if watch is None else watch)
 
     def _look_for_end(self) -> None:
-        """Raises :class:`ClientDisconnectedError` if the client has gone. Before the first look nobody is
-        asked, so a response in one piece costs no task."""
+        """Raises :class:`ClientDisconnectedError` if the client has gone. `send` does nothing then,
+        so the application would go on without an end."""
+        if self._client is not None:
+            if self._client.disconnected:
+                raise ClientDisconnectedError("the client has gone")
+            return
+        self._sends += 1
+        if self._sends == 1:
+            return  # A response in one piece costs no task.
         if self._watch is not None and self._watch.done():
             message = self._watch.result()
             if message["type"] == "http.disconnect":

@@ -105,6 +105,12 @@ impl Request {
         MessageAwaitable::to_send(slf, message)
     }
 
+    /// True if the client has gone, or has cancelled the request. `send` drops messages then.
+    #[getter]
+    fn disconnected(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.disconnected)
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.service)?;
         visit.call(&self.scope)?;

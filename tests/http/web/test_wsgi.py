@@ -141,6 +141,18 @@ def test_a_wrapped_file_is_sent_by_the_server(version, make_site):
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("version", ["native", "h11"])
+def test_clients_that_leave_with_their_request_incomplete_keep_no_thread(version, make_site):
+    """Neither the application nor the server reads the rest of the content, or the end of the connection."""
+    site = make_site(version, "--wsgi-threads", "2", app=f"{MODULE}:unvalidated")
+    for _ in range(3):
+        with connected(site.server, secure=True) as raw:
+            raw.send("POST /endless HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nxx")
+            assert raw.head().status == 200
+            raw.exactly(10 * len(PART))
+    assert site.get("/show").status == 200
+
+
 def open_texts(process):
     count = 0
     for entry in os.scandir(f"/proc/{process}/fd"):
