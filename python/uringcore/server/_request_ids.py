@@ -10,7 +10,7 @@ import contextvars
 import logging
 import re
 import secrets
-from typing import Any
+from typing import Any, NamedTuple
 
 from uvicorn.logging import AccessFormatter
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -19,13 +19,26 @@ from uringcore.server._trace_context import trace_context
 
 __all__ = ["IdentifyingAccessFormatter", "RequestIds", "identify_records", "identity_of"]
 
-FIELDS = ("request_id", "trace_id", "span_id")
-"""Keys of ``scope["state"]``, and attributes of log records."""
 
-GIVEN = re.compile(rb"[0-9A-Za-z._~+/=:@-]{1,128}")
-"""The form of an accepted X-Request-ID. It cannot change the meaning of a log line or of a header field."""
+class Identity(NamedTuple):
+    """The identifiers of a request. The names are keys of ``scope["state"]``, and attributes of log records.
 
-current: contextvars.ContextVar[dict[str, str] | None]
+    The application may change its state, so the log does not read that.
+    """
+
+    request_id: str
+    trace_id: str
+    span_id: str
+
+
+SCOPE_KEY = "uringcore.request_identity"
+"""The key of the scope that has the :class:`Identity`."""
+
+PLAIN = re.compile(r"[0-9A-Za-z._~+/=:@-]{1,128}", re.ASCII)
+"""The form of an accepted X-Request-ID, and of each field at the end of a log line. It cannot change the
+meaning of a log line or of a header field."""
+
+current: contextvars.ContextVar[Identity | None]
 current = contextvars.ContextVar("uringcore_request_ids", default=None)
 
 
@@ -52,9 +65,10 @@ class RequestIds:
         request_id = self._request_id(scope)
         traces = [value for name, value in scope["headers"] if name == b"traceparent"]
         trace = trace_context(traces)
-        ids = {"request_id": request_id, "trace_id": trace.trace_id, "span_id": trace.span_id}
+        identity = Identity(request_id, trace.trace_id, trace.span_id)
+        scope[SCOPE_KEY] = identity
         state = scope.setdefault("state", {})
-        state.update(ids)
+        state.update(identity._asdict())
         state["parent_span_id"] = trace.parent_span_id
         field = (b"x-request-id", request_id.encode())
 
@@ -65,7 +79,7 @@ class RequestIds:
                     message = {**message, "headers": [*headers, field]}
             await send(message)
 
-        token = current.set(ids)
+        token = current.set(identity)
         try:
             await self._application(scope, receive, send_identified)
         finally:
@@ -75,26 +89,24 @@ class RequestIds:
         client = scope.get("client")
         if (client[0] if client else None) in self._trusted:
             given = [value for name, value in scope["headers"] if name == b"x-request-id"]
-            if len(given) == 1 and GIVEN.fullmatch(given[0]):
-                return str(given[0].decode())
+            if len(given) == 1 and PLAIN.fullmatch(text := given[0].decode("latin-1")):
+                return str(text)
         return secrets.token_hex(16)
 
 
 def identity_of(scope: Any) -> dict[str, str] | None:
     """Returns the fields of a log line about the request with this scope; ``None`` without the option."""
-    state = scope.get("state")
-    if not isinstance(state, dict) or "request_id" not in state:
-        return None
-    return {name: state[name] for name in FIELDS if isinstance(state.get(name), str)}
+    identity = scope.get(SCOPE_KEY)
+    return identity._asdict() if isinstance(identity, Identity) else None
 
 
 class IdentityFilter(logging.Filter):
     """Adds the fields to records that are logged in the context of a request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        ids = current.get()
-        if ids is not None:
-            for name, value in ids.items():
+        identity = current.get()
+        if identity is not None:
+            for name, value in identity._asdict().items():
                 record.__dict__.setdefault(name, value)
         return True
 
@@ -109,9 +121,17 @@ def identify_records() -> None:
 
 
 class IdentifyingAccessFormatter(AccessFormatter):
-    """uvicorn's format of the access log, with the fields at the end of a line that has them."""
+    """uvicorn's format of the access log, with the fields at the end of a line that has them.
+
+    A program may add attributes with these names to records, so each value is checked.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Returns the line."""
-        found = [f"{name}={record.__dict__[name]}" for name in FIELDS if name in record.__dict__]
+        values = ((name, record.__dict__.get(name)) for name in Identity._fields)
+        found = [
+            f"{name}={value}"
+            for name, value in values
+            if isinstance(value, str) and PLAIN.fullmatch(value)
+        ]
         return " ".join([super().formatMessage(record), *found])

@@ -4,6 +4,7 @@ response."""
 import asyncio
 import json
 import os
+from urllib.parse import unquote
 
 from uringcore.server import StaticFiles
 
@@ -37,6 +38,13 @@ async def show(scope, receive, send):
 
 async def state(scope, receive, send):
     await respond(send, json.dumps(scope["state"]).encode(), kind=b"application/json")
+
+
+async def renamed(scope, receive, send):
+    """Replaces the identifiers in the state by the query."""
+    value = unquote(scope["query_string"].decode())
+    scope["state"].update(dict.fromkeys(("request_id", "trace_id", "span_id"), value))
+    await respond(send, b"")
 
 
 async def text(scope, receive, send):
@@ -116,6 +124,7 @@ async def failing(scope, receive, send):
 
 ROUTES = {
     "state": state,
+    "renamed": renamed,
     "text": text,
     "small": small,
     "page": page,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 
 import pytest
 
 from tests.http.web.conftest import VERSIONS, Site
+from uringcore.server._request_ids import IdentifyingAccessFormatter
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 VALID = f"00-{TRACE}-{PARENT}-01"
@@ -99,3 +101,31 @@ def test_without_the_option_nothing_is_added(make_site):
     site = make_site("native")
     found = site.get("/state", x_request_id="given")
     assert found["x-request-id"] is None and b"request_id" not in found.body
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("options", [(), ("--request-ids",)])
+def test_an_application_cannot_write_log_lines_by_its_state(version, options, make_site):
+    site = make_site(version, *options)
+    found = site.get("/renamed?x%0AFORGED")
+    line = site.server.wait_log(r'"GET /renamed\S* HTTP/[\d.]+" 200.*').group()
+    assert ("request_id=" in line) is bool(options)
+    if options:
+        assert f"request_id={found['x-request-id']} trace_id=" in line
+    assert not re.search("^FORGED", site.server.log(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a b", "", "\x1b[31m", "x" * 129, "\u0660", 7, None])
+def test_fields_that_a_program_adds_to_records_are_printed_only_if_they_are_plain(value):
+    record = logging.makeLogRecord(
+        {
+            "name": "uvicorn.access",
+            "msg": '%s - "%s %s HTTP/%s" %d',
+            "args": ("127.0.0.1:1", "GET", "/", "1.1", 200),
+            "request_id": value,
+            "span_id": "plain-1",
+        }
+    )
+    form = '%(client_addr)s - "%(request_line)s" %(status_code)s'
+    line = IdentifyingAccessFormatter(form, use_colors=False).format(record)
+    assert line == '127.0.0.1:1 - "GET / HTTP/1.1" 200 OK span_id=plain-1'
