@@ -106,8 +106,7 @@ class WSGIApplication:
         self._application = application
         self._max_threads = max_threads
         self._multiprocess = multiprocess
-        self._threads = WorkerThreads(max_threads)
-        self._permits: asyncio.Semaphore | None = None
+        self._threads: WorkerThreads | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Runs as an ASGI application."""
@@ -119,21 +118,39 @@ class WSGIApplication:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"WSGI serves HTTP requests, not {scope['type']!r}")
-        if self._permits is None:
-            self._permits = asyncio.Semaphore(self._max_threads)
-        await self._permits.acquire()
-        exchange = Exchange(scope, receive, send, self._application, self._permits.release)
-        exchange.environ = environ_of(
-            scope, exchange.stream, FileWrapper, multiprocess=self._multiprocess
-        )
-        await exchange.run(self._threads)
+        threads = self._threads
+        if threads is None or threads.loop is not asyncio.get_running_loop():
+            # The server has no lifespan, and serves for the first time in this loop.
+            threads = self._renew_threads()
+        await threads.permits.acquire()
+        try:
+            exchange = Exchange(scope, receive, send, self._application, threads.permits.release)
+            exchange.environ = environ_of(
+                scope, exchange.stream, FileWrapper, multiprocess=self._multiprocess
+            )
+            exchange.start(threads)
+        except BaseException:
+            # From its start on, the exchange releases the permit.
+            threads.permits.release()
+            raise
+        await exchange.run()
+
+    def _renew_threads(self) -> WorkerThreads:
+        if self._threads is not None:
+            self._threads.close()
+        self._threads = WorkerThreads(self._max_threads)
+        return self._threads
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         while True:
             kind = (await receive())["type"]
+            if kind == "lifespan.startup":
+                # A server may serve again, in another loop.
+                self._renew_threads()
             await send({"type": kind + ".complete"})
             if kind == "lifespan.shutdown":
-                self._threads.close()
+                if self._threads is not None:
+                    self._threads.close()
                 return
 
 
@@ -199,10 +216,13 @@ class Exchange:
 
     # In the task
 
-    async def run(self, threads: WorkerThreads) -> None:
-        """Runs the application on a thread, and does its steps."""
+    def start(self, threads: WorkerThreads) -> None:
+        """Runs the application on a thread, which releases the permit at its end."""
         context = contextvars.copy_context()
         threads.submit(lambda: context.run(self._work))
+
+    async def run(self) -> None:
+        """Does the steps of the application, until it has ended."""
         try:
             while True:
                 kind, value = await self._requested
