@@ -1,8 +1,9 @@
 """Files of a folder as an ASGI application: :class:`StaticFiles`.
 
 Starlette and FastAPI mount it (``app.mount("/assets", StaticFiles("dist"))``), and the option ``--static``
-serves it. On this server no byte of a file passes through Python, and a file's descriptor is held only
-while its bytes are read. On other servers, and with uvicorn's protocol classes, a thread reads each part.
+serves it. On this server no byte of a file passes through Python, except for responses with several ranges,
+and a file's descriptor is held only while its bytes are read. On other servers, and with uvicorn's protocol
+classes, a thread reads each part.
 
 The extension opens the files (``StaticFolder``), so that no name leaves the folder. A name in the kernel's
 memory is opened at once, others on a thread.
@@ -321,21 +322,23 @@ async def redirect(scope: Any, send: Send) -> None:
 async def send_parts(
     scope: Any, send: Send, head: list[tuple[bytes, bytes]], found: Found, ranges: list[ByteRange]
 ) -> None:
-    """Sends several ranges as ``multipart/byteranges``."""
+    """Sends several ranges as ``multipart/byteranges``.
+
+    The parts are read by a thread: Starlette's ``BaseHTTPMiddleware`` takes the first
+    ``http.response.pathsend`` for the end of the response.
+    """
     content = Multipart(ranges, found.file.size, found.kind)
     head += [(b"content-type", content.content_type), (b"content-length", b"%d" % content.length)]
     await send({"type": "http.response.start", "status": 206, "headers": head})
     for part, one in content.parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send_file(scope, send, found.file, one, more_body=True)
+        await send_read(send, found.file, one, more_body=True)
     await send({"type": "http.response.body", "body": content.end})
 
 
-async def send_file(
-    scope: Any, send: Send, file: StaticFile, part: ByteRange, *, more_body: bool = False
-) -> None:
-    """Sends a part of a file: by the server if it accepts a file in ``http.response.pathsend``, else by a
-    thread."""
+async def send_file(scope: Any, send: Send, file: StaticFile, part: ByteRange) -> None:
+    """Sends a part of a file as the end of a response: by the server if it accepts a file in
+    ``http.response.pathsend``, else by a thread."""
     details = (scope.get("extensions") or {}).get("http.response.pathsend") or {}
     if "uringcore.static_file" in details:
         await send(
@@ -344,10 +347,15 @@ async def send_file(
                 "path": file,
                 "offset": part.offset,
                 "count": part.length,
-                "more_body": more_body,
+                "more_body": False,
             }
         )
         return
+    await send_read(send, file, part, more_body=False)
+
+
+async def send_read(send: Send, file: StaticFile, part: ByteRange, *, more_body: bool) -> None:
+    """Sends a part of a file that a thread reads."""
     loop = asyncio.get_running_loop()
     offset, end = part.offset, part.offset + part.length
     while offset < end:

@@ -146,3 +146,16 @@ def mounted(folder):
     from starlette.routing import Mount
 
     return Starlette(routes=[Mount("/files", StaticFiles(folder, cache_control="no-cache"))])
+
+
+def behind_middleware(folder):
+    """Returns the application `mounted` behind Starlette's middleware that passes messages on in a task."""
+    from starlette.middleware.base import BaseHTTPMiddleware
+
+    made = mounted(folder)
+
+    async def pass_on(request, call_next):
+        return await call_next(request)
+
+    made.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    return made

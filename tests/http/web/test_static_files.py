@@ -439,6 +439,25 @@ def test_starlette_mounts_it(version, make_site, folder, tmp_path):
     assert site.get("/files/..%2fsecret.txt").status == 404
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_complete_behind_middleware_that_passes_messages_on(
+    version, make_site, folder, tmp_path
+):
+    program = tmp_path / "middleware_site.py"
+    program.write_text(
+        "from tests.http.web.application import behind_middleware\n"
+        f"app = behind_middleware({str(folder)!r})\n"
+    )
+    site = make_site(version, "--app-dir", str(tmp_path), app="middleware_site:app")
+    assert site.get("/files/big.bin").body == BIG
+    assert site.get("/files/big.bin", range="bytes=7-8").body == BIG[7:9]
+    found = site.get("/files/big.bin", range="bytes=0-9, 300000-499999, -3")
+    assert (found.status, found["content-length"]) == (206, str(len(found.body)))
+    boundary = found["content-type"].split("; boundary=")[1]
+    parts = [part.partition(b"\r\n\r\n")[2] for part in found.body.split(b"--" + boundary.encode())]
+    assert parts[1:-1] == [part + b"\r\n" for part in (BIG[:10], BIG[300_000:500_000], BIG[-3:])]
+
+
 def test_it_runs_on_other_servers():
     """uvicorn without uringcore's loop: the code reads the file with a thread."""
     program = """
