@@ -125,6 +125,10 @@ class WSGIApplication:
         await threads.permits.acquire()
         try:
             exchange = Exchange(scope, receive, send, self._application, threads.permits.release)
+            if exchange.client_has_gone:
+                # It has left while its request waited for a thread.
+                threads.permits.release()
+                return
             exchange.environ = environ_of(
                 scope, exchange.stream, FileWrapper, multiprocess=self._multiprocess
             )
@@ -216,6 +220,11 @@ class Exchange:
 
     # In the task
 
+    @property
+    def client_has_gone(self) -> bool:
+        """True if the client has gone, as far as the server's object of the request is available."""
+        return self._client is not None and bool(self._client.disconnected)
+
     def start(self, threads: WorkerThreads) -> None:
         """Runs the application on a thread, which releases the permit at its end."""
         context = contextvars.copy_context()
@@ -264,9 +273,9 @@ class Exchange:
     def _look_for_end(self) -> None:
         """Raises :class:`ClientDisconnectedError` if the client has gone. `send` does nothing then,
         so the application would go on without an end."""
+        if self.client_has_gone:
+            raise ClientDisconnectedError("the client has gone")
         if self._client is not None:
-            if self._client.disconnected:
-                raise ClientDisconnectedError("the client has gone")
             return
         self._sends += 1
         if self._sends == 1:

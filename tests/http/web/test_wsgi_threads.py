@@ -121,3 +121,28 @@ def test_a_scope_that_makes_no_environment_keeps_no_permit():
         assert (await ask(application))[-1]["body"] == b"ok"
 
     asyncio.run(main())
+
+
+def test_a_client_that_leaves_while_it_waits_for_a_thread_is_not_served():
+    async def main():
+        begun, go_on, paths = threading.Event(), threading.Event(), []
+
+        def blocking(environ, start_response):
+            paths.append(environ["PATH_INFO"])
+            begun.set()
+            go_on.wait(SECONDS)
+            return plain(environ, start_response)
+
+        application, gone = make(blocking), Client()
+        first = asyncio.create_task(ask(application))
+        await asyncio.to_thread(begun.wait, SECONDS)
+        second = asyncio.create_task(ask(application, gone, {**SCOPE, "path": "/gone"}))
+        third = asyncio.create_task(ask(application, scope={**SCOPE, "path": "/there"}))
+        await asyncio.sleep(0)
+        gone.disconnected = True
+        go_on.set()
+        assert (await first)[-1]["body"] == (await third)[-1]["body"] == b"ok"
+        assert await second == []
+        assert paths == ["/", "/there"]
+
+    asyncio.run(main())
