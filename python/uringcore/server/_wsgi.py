@@ -16,6 +16,7 @@ import asyncio
 import contextvars
 import inspect
 import io
+import logging
 import os
 import stat
 import threading
@@ -36,6 +37,9 @@ BLOCK_BYTES = 64 * 1024
 
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade"})
 """Fields that the server decides about. An application must not send them (PEP 3333)."""
+
+
+logger = logging.getLogger("uvicorn.error")
 
 
 class ClientDisconnectedError(ConnectionError):
@@ -81,6 +85,14 @@ def use_wsgi(config: Any, *, max_threads: int) -> None:
     config.ws_protocol_class = None
     # Sessions need ASGI.
     config.http3_webtransport = False
+
+
+def log_late(error: BaseException | None) -> None:
+    """Logs an exception of an application whose request was cancelled before."""
+    if error is not None and not isinstance(error, ClientDisconnectedError):
+        logger.error(
+            "Exception in a WSGI application after its request was cancelled\n", exc_info=error
+        )
 
 
 class FileWrapper:
@@ -254,6 +266,11 @@ class Exchange:
             self._answered.release()
             if self._watch is not None:
                 self._watch.cancel()
+            if self._requested.done() and not self._requested.cancelled():
+                # The request was cancelled in the turn in which the application has ended.
+                kind, value = self._requested.result()
+                if kind == "end":
+                    log_late(value)
 
     async def _do(self, kind: str, value: Any) -> Any:
         if kind == "receive":
@@ -332,6 +349,8 @@ class Exchange:
 
     def _end(self, error: BaseException | None) -> None:
         self._release()
+        if self._is_over:
+            log_late(error)
         self._request("end", error)
 
     def _start_response(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import urllib.request
 
@@ -144,5 +145,26 @@ def test_a_client_that_leaves_while_it_waits_for_a_thread_is_not_served():
         assert (await first)[-1]["body"] == (await third)[-1]["body"] == b"ok"
         assert await second == []
         assert paths == ["/", "/there"]
+
+    asyncio.run(main())
+
+
+def test_an_exception_after_the_end_of_the_request_is_logged(caplog):
+    async def main():
+        begun, go_on = threading.Event(), threading.Event()
+
+        def failing(environ, start_response):
+            begun.set()
+            go_on.wait(SECONDS)
+            raise KeyError("after the end")
+
+        application = make(failing)
+        asked = asyncio.create_task(ask(application))
+        await asyncio.to_thread(begun.wait, SECONDS)
+        asked.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asked
+        go_on.set()
+        await until(lambda: "KeyError: 'after the end'" in caplog.text)
 
     asyncio.run(main())
