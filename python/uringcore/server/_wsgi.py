@@ -19,6 +19,7 @@ import io
 import logging
 import os
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -109,6 +110,15 @@ class FileWrapper:
     def close(self) -> None:
         if hasattr(self.filelike, "close"):
             self.filelike.close()
+
+
+def plain_file(file: Any) -> io.FileIO | io.BufferedReader | io.BufferedRandom | None:
+    """Returns the object of :mod:`io` that reads exactly the bytes of a descriptor; ``None`` for others, such
+    as ``GzipFile``, whose ``fileno`` is that of the compressed file."""
+    if isinstance(file, tempfile._TemporaryFileWrapper):
+        file = file.file
+    raw = file.raw if type(file) in (io.BufferedReader, io.BufferedRandom) else file
+    return file if type(raw) is io.FileIO else None
 
 
 class WSGIApplication:
@@ -402,12 +412,15 @@ class Exchange:
         self._send_messages({"type": "http.response.body", "body": b""})
 
     def _file_message(self, file: Any) -> dict[str, Any] | None:
-        """Returns the message with which the server sends a file; ``None`` if it is no regular file or
-        the server cannot."""
+        """Returns the message with which the server sends a file; ``None`` if the server cannot, or if it is
+        no plain regular file."""
         if "http.response.zerocopysend" not in (self._scope.get("extensions") or {}):
             return None
+        plain = plain_file(file)
+        if plain is None:
+            return None
         try:
-            found, offset = os.fstat(file.fileno()), file.tell()
+            found, offset = os.fstat(plain.fileno()), plain.tell()
         except (AttributeError, OSError, ValueError):
             return None
         if not stat.S_ISREG(found.st_mode) or self._head is None:
@@ -418,7 +431,7 @@ class Exchange:
                 count = min(count, int(value))
         return {
             "type": "http.response.zerocopysend",
-            "file": file,
+            "file": plain,
             "offset": offset,
             "count": count,
             "more_body": False,

@@ -14,7 +14,7 @@ import pytest
 
 from tests.http.http1.client import SECONDS, connected
 from tests.http.web.conftest import VERSIONS, Site
-from tests.http.web.wsgi_application import PART
+from tests.http.web.wsgi_application import OPENED, PART
 
 MODULE = "tests.http.web.wsgi_application"
 
@@ -139,6 +139,14 @@ def test_a_wrapped_file_is_sent_by_the_server(version, make_site):
     while open_texts(site.server.process.pid) != 1:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_content_of_a_wrapped_file_is_what_it_reads(version, make_site):
+    """`fileno` of a compressed file is that of the compressed bytes."""
+    site = make_site(version, app=f"{MODULE}:unvalidated")
+    for kind in OPENED:
+        assert site.get(f"/opened/{kind}").body == PART[1:], kind
 
 
 @pytest.mark.parametrize("version", ["native", "h11"])

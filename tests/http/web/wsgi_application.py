@@ -1,8 +1,12 @@
 """WSGI applications: one with a path for each provoked situation, under the validator of the standard
 library; one of Flask and one of Django."""
 
+import bz2
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 import tempfile
 import threading
@@ -119,6 +123,31 @@ def file(environ, start_response):
     return environ["wsgi.file_wrapper"](open(FILE.name, "rb"))
 
 
+def temporary(content, **options):
+    made = tempfile.NamedTemporaryFile(**options)  # noqa: SIM115 - closed with the response
+    made.write(content)
+    made.seek(0)
+    return made
+
+
+OPENED = {
+    "gzip": lambda: gzip.open(temporary(gzip.compress(PART))),  # noqa: SIM115 - closed with the response
+    "bz2": lambda: bz2.open(temporary(bz2.compress(PART))),  # noqa: SIM115 - closed with the response
+    "lzma": lambda: lzma.open(temporary(lzma.compress(PART))),  # noqa: SIM115 - closed with the response
+    "buffered-gzip": lambda: io.BufferedReader(OPENED["gzip"]()),
+    "temporary": lambda: temporary(PART),
+    "unbuffered": lambda: temporary(PART, buffering=0),
+}
+
+
+def opened(environ, start_response):
+    """Wraps a file of the kind that the path names, of which one byte is read."""
+    found = OPENED[environ["PATH_INFO"].split("/")[2]]()
+    assert found.read(1) == PART[:1]
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return environ["wsgi.file_wrapper"](found)
+
+
 def fails(environ, start_response):
     raise RuntimeError("an application's own error")
 
@@ -158,7 +187,7 @@ ROUTES = {
 }
 
 # The validator does not know `wsgi.file_wrapper`, and the close of `silent` is not reached through it.
-unchecked = {"file": file, "silent": silent}
+unchecked = {"file": file, "opened": opened, "silent": silent}
 
 
 def unvalidated(environ, start_response):
