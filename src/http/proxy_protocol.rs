@@ -12,9 +12,10 @@ pub struct ProxyHeader {
     /// The number of bytes of the header. The bytes of the client follow.
     pub length: usize,
     /// The addresses of the client, and of the proxy's socket that the client has connected to. `None` if the
-    /// connection is the proxy's own, such as a health check, or if the proxy does not know IP addresses; then the
-    /// addresses of the socket count.
+    /// connection is the proxy's own, or if the client has no IP address that the proxy can name.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// The proxy has opened the connection for itself, for instance for a health check (command LOCAL).
+    pub is_local: bool,
 }
 
 /// The bytes are no header.
@@ -69,6 +70,7 @@ fn version_1(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
         return Ok(Some(ProxyHeader {
             length,
             addresses: None,
+            is_local: false,
         }));
     }
     let mut address = || parts.next().and_then(|text| text.parse::<IpAddr>().ok());
@@ -96,6 +98,7 @@ fn version_1(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
                     SocketAddr::new(source, source_port),
                     SocketAddr::new(destination, destination_port),
                 )),
+                is_local: false,
             }))
         }
         _ => Err(Malformed("the line has no valid addresses")),
@@ -157,6 +160,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
         length: HEAD_BYTES + length,
         // The proxy has opened the connection for itself, so the addresses have no meaning.
         addresses: addresses.filter(|_| command == PROXY),
+        is_local: command == LOCAL,
     }))
 }
 
@@ -207,6 +211,7 @@ mod tests {
         Some(ProxyHeader {
             length,
             addresses: parsed,
+            is_local: false,
         })
     }
 
@@ -292,7 +297,11 @@ mod tests {
             version_2(PROXY, UNSPECIFIED, b"anything"),
             version_2(PROXY, UNIX_STREAM, &[0; 216]),
         ] {
-            assert_eq!(read(&bytes), Ok(header(None, bytes.len())));
+            let expected = header(None, bytes.len()).map(|header| ProxyHeader {
+                is_local: bytes[SIGNATURE.len()] == LOCAL,
+                ..header
+            });
+            assert_eq!(read(&bytes), Ok(expected));
         }
     }
 

@@ -120,13 +120,19 @@ class ProxyHeader(asyncio.Protocol):
             return
         if header is None:
             return
-        length, addresses = header
-        transport, rest = self._transport, self._received[length:]
+        length, addresses, is_local = header
+        transport: Any = self._transport
+        rest = self._received[length:]
         self._end()
         if addresses is not None:
             client, server = addresses
-            transport._extra.update(peername=client, sockname=server)  # type: ignore[attr-defined]
-        self._pass_on(transport, rest, is_renamed=addresses is not None)
+            transport._extra.update(peername=client, sockname=server)
+        elif not is_local:
+            # The client has no address. The proxy's would make its X-Forwarded fields trustworthy.
+            server = transport.get_extra_info("sockname")
+            server = server[:2] if isinstance(server, tuple) else server
+            transport._extra.update(peername=None, sockname=server)
+        self._pass_on(transport, rest, is_renamed=not is_local)
 
     def _pass_on(self, transport: Any, rest: bytes, *, is_renamed: bool) -> None:
         protocol = self._make()

@@ -113,18 +113,32 @@ def test_the_application_sees_the_client_of_the_proxy(
 
 @pytest.mark.parametrize(
     "first",
-    [
-        b"PROXY UNKNOWN\r\n",
-        version_2(0x20, 0x11, IPV4),
-        version_2(0x20, 0, b""),
-        version_2(0x21, 0, b"x"),
-    ],
+    [version_2(0x20, 0x11, IPV4), version_2(0x20, 0, b"")],
 )
-def test_a_header_without_addresses_leaves_those_of_the_socket(server, proxied, first):
+def test_connections_of_the_proxy_itself_have_the_addresses_of_the_socket(server, proxied, first):
     raw = proxied(first)
     seen = json.loads(raw.get("/show").body)
     assert seen["client"] == list(raw.socket.getsockname())
     assert seen["server"] == ["127.0.0.1", server.port]
+    seen = json.loads(raw.get("/show", "X-Forwarded-For: 203.0.113.1").body)
+    assert seen["client"][0] == "203.0.113.1"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"PROXY UNKNOWN\r\n",
+        b"PROXY UNKNOWN ffff::1 ::1 1 2\r\n",
+        version_2(0x21, 0, b"x"),
+        version_2(0x21, 0x31, bytes(216)),
+    ],
+)
+def test_a_client_without_an_address_is_not_trusted_as_the_proxy_is(server, proxied, first):
+    raw = proxied(first)
+    for fields in ([], ["X-Forwarded-For: 203.0.113.1", "X-Forwarded-Proto: wss"]):
+        seen = json.loads(raw.get("/show", *fields).body)
+        assert (seen["client"], seen["server"]) == (None, ["127.0.0.1", server.port])
+        assert seen["scheme"] == ("https" if server.is_secure else "http")
 
 
 def test_bytes_behind_the_header_are_not_lost(server, proxied):
