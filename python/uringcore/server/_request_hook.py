@@ -85,11 +85,13 @@ class HookedRequests:
 
         async def observed_send(message: Any) -> None:
             nonlocal status
-            await send(message)
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                status = message["status"]
-            elif message["type"] == "websocket.accept":
-                status = 101
+            before, status = status, status_after(message, status)
+            try:
+                await send(message)
+            except Exception:
+                # The message was refused. After a cancellation it may have been sent.
+                status = before
+                raise
 
         error: BaseException | None = None
         try:
@@ -103,6 +105,18 @@ class HookedRequests:
                 self._hook.request_ended(started, attributes, error)
             except Exception:
                 logger.exception("The request hook has failed at the end of a request")
+
+
+def status_after(message: Any, status: int | None) -> int | None:
+    """Returns the status of a response once the message is sent. ``status`` is the one before."""
+    kind = message["type"]
+    if kind in ("http.response.start", "websocket.http.response.start"):
+        return int(message["status"])
+    if kind == "websocket.accept":
+        return 101
+    if kind == "websocket.close" and status is None:
+        return 403  # The server refuses a WebSocket that is closed before it is accepted.
+    return status
 
 
 def start_attributes(scope: Any) -> dict[str, Any]:
@@ -138,7 +152,8 @@ def end_attributes(scope: Any, status: int | None, error: BaseException | None) 
     route = getattr(scope.get("route"), "path", None)
     if isinstance(route, str):
         found["http.route"] = route
-    if error is not None and status is None:
+    if isinstance(error, Exception) and status is None:
+        # The server answers in place of the application, unless the request was cancelled.
         status = 500
     if status is not None:
         found["http.response.status_code"] = status
