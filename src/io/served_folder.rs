@@ -42,7 +42,7 @@ impl ServedFolder {
     ///
     /// # Errors
     ///
-    /// Those of `open(2)`; `ENOTDIR` if it is not a folder.
+    /// Those of `open(2)`, such as `EMFILE`; `ENOTDIR` if it is not a folder.
     pub fn open(path: &Path) -> io::Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let flags = libc::O_PATH | libc::O_DIRECTORY;
@@ -52,7 +52,7 @@ impl ServedFolder {
         let folder = OwnedFd::from(file);
         Ok(Self {
             identity: (metadata.dev(), metadata.ino()),
-            resolution: Resolution::of(&folder),
+            resolution: Resolution::of(&folder)?,
             folder,
         })
     }
@@ -116,18 +116,26 @@ impl ServedFolder {
 
 impl Resolution {
     /// Tries the calls on the folder itself.
-    fn of(folder: &OwnedFd) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Those that say nothing about the kernel, for instance `EMFILE`: a later attempt may find the call there.
+    fn of(folder: &OwnedFd) -> io::Result<Self> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let can = |resolve| match open_beneath(folder, c".", flags, resolve) {
-            Ok(_) => true,
-            Err(error) => is_would_block(&error) || error.raw_os_error() == Some(libc::EACCES),
+            Ok(_) => Ok(true),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EACCES) => Ok(true),
+                // The kernel has no such call, a sandbox forbids it, or the kernel has no such flag.
+                Some(libc::ENOSYS | libc::EPERM | libc::EINVAL) => Ok(false),
+                _ => Err(error),
+            },
         };
-        match (can(libc::RESOLVE_CACHED), can(0)) {
+        Ok(match (can(0)?, can(libc::RESOLVE_CACHED)?) {
             (true, true) => Self::Cached,
-            (false, true) => Self::Beneath,
-            // ENOSYS, or EPERM from a sandbox.
-            _ => Self::ByParts,
-        }
+            (true, false) => Self::Beneath,
+            (false, _) => Self::ByParts,
+        })
     }
 }
 

@@ -458,6 +458,36 @@ def test_it_is_complete_behind_middleware_that_passes_messages_on(
     assert parts[1:-1] == [part + b"\r\n" for part in (BIG[:10], BIG[300_000:500_000], BIG[-3:])]
 
 
+def test_a_folder_that_is_opened_without_a_free_descriptor_is_not_served_in_a_lesser_way(tmp_path):
+    """The descriptor that the check of the kernel's abilities needs is missing; later it is there."""
+    program = """
+import errno, os, resource, sys
+from uringcore._uringcore import StaticFolder
+folder = sys.argv[1]
+os.symlink("one", os.path.join(folder, "link"))
+with open(os.path.join(folder, "one"), "w") as file:
+    file.write("one")
+has_links = StaticFolder(folder).open(b"link", may_wait=True) is not None
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+while True:
+    try:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        break
+os.close(taken.pop())
+try:
+    StaticFolder(folder)
+except OSError as error:
+    assert error.errno == errno.EMFILE, error
+else:
+    assert not has_links, "opened"
+os.close(taken.pop())
+assert (StaticFolder(folder).open(b"link", may_wait=True) is not None) is has_links
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60)
+
+
 def test_it_runs_on_other_servers():
     """uvicorn without uringcore's loop: the code reads the file with a thread."""
     program = """
