@@ -20,6 +20,7 @@ use uringcore_limits::memory_budget::Charge;
 use uringcore_limits::semaphore::{Permit, Semaphore};
 
 use super::asgi_service::{AsgiService, Line};
+use super::http_stream::Ending;
 use super::request::Request;
 use super::response::Head;
 
@@ -230,16 +231,18 @@ impl Request {
         let Some(mut encoding) = encoding else {
             return Ok(content);
         };
+        // The head with its Content-Encoding is sent, so uncompressed content must not follow a failure.
+        let failed = |error| {
+            self.end(py, Ending::Failed);
+            no_memory(error)
+        };
         if ends {
-            let coded = encoding.encoder.finish(&content).map_err(no_memory)?;
+            let coded = encoding.encoder.finish(&content).map_err(failed)?;
             return Ok(coded.into());
         }
         let coded = match content.is_empty() {
             true => Vec::new(),
-            false => encoding
-                .encoder
-                .write(&content, flushes)
-                .map_err(no_memory)?,
+            false => encoding.encoder.write(&content, flushes).map_err(failed)?,
         };
         self.state
             .with(py, |state| state.response.encoding = Some(encoding));
