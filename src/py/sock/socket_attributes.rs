@@ -5,7 +5,7 @@
 //! own code serves the sockets then. Socket objects are made in `socket_object`.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -195,9 +195,13 @@ fn offset_of_int(descriptor: &Bound<'_, PyAny>) -> Option<isize> {
 ///
 /// `offset` is that of [`offset_of_int`] for a descriptor of the object's class, or of one of its bases.
 unsafe fn int_at(object: &Bound<'_, PyAny>, offset: isize) -> i32 {
-    // SAFETY: the caller guarantees that an `int` is at this offset. Nothing writes to it while this thread is attached:
-    // a socket's family and type never change.
-    unsafe { object.as_ptr().byte_offset(offset).cast::<i32>().read() }
+    // SAFETY: the caller guarantees that an aligned `int` is at this offset, and the borrowed object keeps it alive. A
+    // second call of `socket.__init__` writes to it, in an interpreter without the GIL also during this read, so the read
+    // is atomic.
+    unsafe {
+        let address = object.as_ptr().byte_offset(offset).cast::<i32>();
+        AtomicI32::from_ptr(address).load(Ordering::Relaxed)
+    }
 }
 
 /// Reads `family`, `type` or `proto` of a socket object as a plain number.
