@@ -50,13 +50,23 @@ async def start_redirects(
     await port.start(map(own, config.web.redirect_sockets))
 
 
+def https_port(server: UvicornServer) -> int:
+    """Returns the TCP port that a started server listens on. The option differs for sockets that were given,
+    for instance by systemd."""
+    for one in server.servers:
+        for sock in one.sockets:
+            if sock.family in (socket.AF_INET, socket.AF_INET6):
+                return int(sock.getsockname()[1])
+    return server.config.port
+
+
 class RedirectPort:
     """Answers every request with 308, to ``https`` on the same host."""
 
     def __init__(self, server: UvicornServer, log: RequestLog) -> None:
         config: Any = server.config
         self._config = config
-        self._https_port: int = config.web.redirect_https_port or config.port
+        self._https_port: int = config.web.redirect_https_port or https_port(server)
         self._certificate: bytes | None = None
         self._signature: Signature | None = None
         asgi = AsgiService(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 
 import pytest
 
+import uringcore
 from tests.http.http1.client import connected
-from tests.server.harness import Server, command
+from tests.server.harness import Server, command, until
+from uringcore.server import Config
+from uringcore.server import Server as InProcessServer
 
 APPLICATION = "tests.http.web.application:app"
 PORT = re.compile(r"Redirecting http://[^ ]*:(\d+)")
@@ -106,6 +111,32 @@ def test_the_https_port_may_differ(start, backend):
     with connected(Redirecting(running)) as raw:
         found = request(raw, "GET", "/x", "Host: localhost:8080")
         assert found.get("location") == "https://localhost/x"
+
+
+def test_the_https_port_is_that_of_a_socket_that_was_given(certificate):
+    async def main():
+        given = socket.create_server(("127.0.0.1", 0))
+        config = Config(
+            "tests.http.web.application:app",
+            ssl_certfile=certificate[0],
+            ssl_keyfile=certificate[1],
+            redirect_http=0,
+            http3=False,
+            log_config=None,
+        )
+        server = InProcessServer(config)
+        serving = asyncio.create_task(server.serve([given]))
+        await until(lambda: server.started)
+        port = config.web.redirect_sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"location: https://localhost:%d/x\r\n" % given.getsockname()[1] in head
+        writer.close()
+        server.should_exit = True
+        await serving
+
+    uringcore.run(main())
 
 
 def test_it_needs_a_certificate():
