@@ -1,4 +1,10 @@
 //! `Http2Connection`: the protocol of a TCP or TLS transport, between the bytes of the transport and the applications.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `flush` | the methods that write its output |
+
+mod flush;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,11 +15,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_engine::WriteOutcome;
 use uringcore_http::http2::{Code, Connection, Event};
 use uringcore_http::request_head::Head;
 use uringcore_http::response_errors::{Refusal, TooSlow};
-use uringcore_http::tcp_output::Source;
 use uringcore_limits::connection_limits::Admitted;
 use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
@@ -26,10 +30,9 @@ use crate::asgi::scope::{self, ConnectionInfo};
 use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::tcp::connection_info::Ends;
-use crate::tcp::lower_transport::{self, LowerTransport, take_output};
+use crate::tcp::lower_transport::LowerTransport;
 use crate::tcp::server_connections::{TcpConnection, TcpService};
 use crate::transport::native_protocol::NativeProtocol;
-use crate::transport::stream::StreamTransport;
 
 /// HTTP/2 on a server's connection. The transport of the connection has this object as its protocol.
 #[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]
@@ -247,94 +250,14 @@ impl Http2Connection {
     pub fn sockets(&self, py: Python<'_>) -> Vec<Py<Request>> {
         self.requests(py, |request| request.is_socket())
     }
-
-    /// Writes the output. Then closes the transport, or schedules the delivery of events, as the state of the
-    /// connection requires. During a delivery this does nothing, because the delivery ends with one write for all
-    /// requests.
-    pub fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let lower = this.state.with(py, |state| {
-            let lower = state.lower.as_ref().filter(|_| !state.is_delivering);
-            lower.map(|lower| lower.clone_ref(py))
-        });
-        let Some(lower) = lower else {
-            return Ok(());
-        };
-        this.write(py, &lower)?;
-        if this.charge(py, &lower)? {
-            // The client gets credit again.
-            this.write(py, &lower)?;
-        }
-        let (closing, proceeds) = this.state.with(py, |state| {
-            let proceeds = state.http.has_events() && !state.will_proceed;
-            state.will_proceed |= proceeds;
-            (state.http.take_closing(), proceeds)
-        });
-        if let Some(closing) = closing {
-            lower.end(py, closing)?;
-        }
-        if proceeds {
-            // An application may be running that has sent something.
-            let event_loop = this.asgi(py).get().event_loop.bind(py);
-            let proceed = slf.getattr(intern!(py, "_proceed"))?;
-            event_loop.call_method1(intern!(py, "call_soon"), (proceed,))?;
-        }
-        match this.queued.is_budget_exceeded() {
-            true => this.service.get().shed(py),
-            false => Ok(()),
-        }
-    }
 }
 
 impl Http2Connection {
-    /// Writes the output, and content from the queues, until the transport accepts no more.
-    fn write(&self, py: Python<'_>, lower: &LowerTransport) -> PyResult<()> {
-        loop {
-            let has_written = match lower {
-                // A stream of this extension gets the bytes without Python code.
-                LowerTransport::Stream(stream) => self
-                    .state
-                    .with(py, |state| state.write_to_stream(stream.bind(py)))?,
-                lower => {
-                    let pieces = self.with_http(py, |http| {
-                        http.fill_output(Instant::now());
-                        take_output(http)
-                    });
-                    let has_pieces = !pieces.is_empty();
-                    if has_pieces {
-                        lower.write_pieces(py, pieces)?;
-                    }
-                    has_pieces
-                }
-            };
-            if !has_written || self.state.with(py, |state| state.is_writing_paused) {
-                return Ok(());
-            }
-        }
-    }
-
     fn set_writing_paused(&self, py: Python<'_>, is_paused: bool) {
         self.state.with(py, |state| {
             state.is_writing_paused = is_paused;
             state.http.set_writable(!is_paused);
         });
-    }
-
-    /// Charges the client with the bytes that the server holds for it: requests, content and messages that wait for
-    /// applications, and responses that wait for the client. While its address holds more than its share, it gets no
-    /// credit for content. Returns true if it gets credit again.
-    fn charge(&self, py: Python<'_>, lower: &LowerTransport) -> PyResult<bool> {
-        let beneath = self.queued.bytes() + lower.unsent_bytes(py)?;
-        Ok(self.state.with(py, |state| {
-            let held = beneath + state.http.held_bytes();
-            let Some(admitted) = &mut state.admitted else {
-                return false;
-            };
-            admitted.holding.set(held);
-            let is_withheld = held > HELD_FEW && admitted.holding.is_over_share();
-            state.http.set_credit_withheld(is_withheld);
-            !state.http.output().is_empty()
-        }))
     }
 
     fn lower(&self, py: Python<'_>) -> Option<LowerTransport> {
@@ -589,21 +512,6 @@ impl Http2Connection {
     }
 }
 
-impl Http2State {
-    /// Writes the output. Returns false if there is none.
-    fn write_to_stream(&mut self, stream: &Bound<'_, StreamTransport>) -> PyResult<bool> {
-        if !self.http.fill_output(Instant::now()) {
-            return Ok(false);
-        }
-        let outcome = lower_transport::write_output(stream, &mut self.http)?;
-        if matches!(outcome, WriteOutcome::PauseWriting) {
-            self.is_writing_paused = true;
-            self.http.set_writable(false);
-        }
-        Ok(true)
-    }
-}
-
 impl TcpConnection for Py<Http2Connection> {
     fn tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
         let slf = self.bind(py);
@@ -647,6 +555,3 @@ impl TcpConnection for Py<Http2Connection> {
         visit.call(self)
     }
 }
-
-/// A connection that holds at most this number of bytes gets credit even if its address holds more than its share.
-const HELD_FEW: usize = 64 << 10;
