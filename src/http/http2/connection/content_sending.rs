@@ -10,7 +10,6 @@ use crate::http2::error::Code;
 use crate::http2::event::Event;
 use crate::http2::frame_codec::{self, FrameHeader, flag, kind};
 use crate::http2::stream::{End, Sending};
-use crate::http2::useless_frame_budget::PER_SENT_CONTENT;
 
 impl Connection {
     /// Sends content of a response: to the output if it fits there now, or else to the queue of its stream.
@@ -34,7 +33,7 @@ impl Connection {
             self.send_window -= size as i64;
             self.put_data_header(stream_id, size, end);
             self.output.content(content);
-            self.useless_frames.allow(PER_SENT_CONTENT);
+            self.useless_frames.allow_for_sent(size);
             return;
         }
         self.queued_bytes += size;
@@ -127,7 +126,7 @@ impl Connection {
         }
         if is_last || left >= DRIBBLE_BYTES {
             // A client that gives credit for a few bytes at a time gets no allowance (CVE-2019-9511, "Data Dribble").
-            self.useless_frames.allow(PER_SENT_CONTENT);
+            self.useless_frames.allow_for_sent(left);
         }
         while left > 0
             && let Some(piece) = queue.pop(left)

@@ -80,7 +80,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<(), Fault> {
         let increment = increment(payload)?;
-        self.useless_frames.take(1)?;
+        self.useless_frames.take_credit()?;
         let stream_id = header.stream_id;
         if stream_id == 0 {
             let increment = increment.ok_or(Fault::protocol("the increment is 0"))?;

@@ -6,7 +6,7 @@ use uringcore_http::http2::frame_codec::{flag, kind};
 use uringcore_http::http2::{Code, Event, Limits, RequestLimits, SectionLimits};
 use uringcore_http::tcp_output::Closing;
 
-use super::client::{Client, GET, POST, encoded};
+use super::client::{Client, GET, POST, content, encoded};
 
 const CALM: Option<u32> = Some(Code::EnhanceYourCalm as u32);
 
@@ -123,6 +123,39 @@ fn credit_for_each_short_message_is_not_a_flood() {
         client.window_update(1, 5);
     }
     assert_eq!(client.closing, None);
+}
+
+#[test]
+fn credit_for_each_4_kib_of_large_frames_is_not_a_flood() {
+    // Go's client announces large frames, and gives credit for the stream and for the connection after each 4 KiB.
+    const BYTES: usize = 64 << 20;
+    for is_late in [false, true] {
+        let mut client = Client::new();
+        client.settings(&[(4, 1 << 30), (5, 1 << 20)]);
+        client.window_update(0, 1 << 30);
+        client.headers(1, &GET, true);
+        client
+            .send_headers(1, &[(":status", "200")], false)
+            .expect("a response");
+        let part = vec![b'a'; 64 << 10];
+        let read = |client: &mut Client, bytes: usize| {
+            for _ in 0..bytes / 4096 {
+                client.window_update(0, 4096);
+                client.window_update(1, 4096);
+            }
+        };
+        for _ in 0..BYTES / part.len() {
+            client.send_data(1, &part, false).expect("content");
+            assert_eq!(content(&client.frames()).len(), part.len());
+            if !is_late {
+                read(&mut client, part.len());
+            }
+        }
+        if is_late {
+            read(&mut client, BYTES);
+        }
+        assert_eq!(client.closing, None);
+    }
 }
 
 #[test]

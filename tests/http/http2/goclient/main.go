@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,6 +32,25 @@ func fetch(client *http.Client, method, url string, content []byte) (*http.Respo
 	check(err == nil, "%s: %v", url, err)
 	check(response.ProtoMajor == 2, "%s: %s", url, response.Proto)
 	return response, body
+}
+
+// download reads a response in pieces of 4 KiB, as bufio does. The client gives credit after each of them.
+func download(client *http.Client, url string) int {
+	response, err := client.Get(url)
+	check(err == nil, "%s: %v", url, err)
+	defer response.Body.Close()
+	reader := bufio.NewReaderSize(response.Body, 4096)
+	size := 0
+	for {
+		_, err := reader.ReadByte()
+		if err == io.EOF {
+			return size
+		}
+		check(err == nil, "%s: %v after %d bytes", url, err, size)
+		read, err := reader.Discard(reader.Buffered())
+		check(err == nil, "%s: %v", url, err)
+		size += 1 + read
+	}
 }
 
 func main() {
@@ -63,6 +83,9 @@ func main() {
 		_, body = fetch(client, "GET", fmt.Sprintf("%s/burst/%d", *url, size), nil)
 		check(len(body) == size, "%d of %d bytes", len(body), size)
 	}
+	const large = 48_000_000
+	size := download(client, fmt.Sprintf("%s/flood/%d", *url, large))
+	check(size == large, "%d of %d bytes", size, large)
 	response, body := fetch(client, "GET", *url+"/trailers", nil)
 	check(string(body) == "body" && response.Trailer.Get("x-checksum") == "42", "%v", response.Trailer)
 }
