@@ -40,6 +40,7 @@ ORDER = {
         "proxy_protocol",
         "request_head",
         "response_errors",
+        "tcp_input",
         "tcp_output",
         "slow_reader_detection",
         "h3_driver",

@@ -21,6 +21,7 @@ use super::websocket_handshake::Key;
 use crate::http2::frame_codec::PREFACE;
 use crate::response_errors::{Refusal, TooSlow};
 use crate::slow_reader_detection::{Patience, Stall};
+use crate::tcp_input::release_large_buffer;
 use crate::tcp_output::{Closing, LINGER_BYTES_MAX, LINGER_TIME, Output, Source};
 
 /// HTTP/1.1 on a server's connection.
@@ -226,7 +227,7 @@ impl Connection {
     /// Reads the input until its end, or until a request has to wait.
     pub(super) fn read(&mut self, now: Instant) {
         while self.read_part(now) {}
-        self.release_large_buffer();
+        self.input_memory = release_large_buffer(&mut self.input, self.input_memory);
     }
 
     /// Reads a header section, or content. Returns true if another part may follow in the input.
@@ -244,15 +245,6 @@ impl Connection {
                 false
             }
             Reading::Response | Reading::Linger { .. } | Reading::Over => false,
-        }
-    }
-
-    /// Moves the short rest of a large piece of input to memory of its own size. Otherwise a client that stops in the
-    /// middle of a request would make the server keep the whole piece, of which only the rest is charged to the client.
-    fn release_large_buffer(&mut self) {
-        if self.input_memory >= LARGE_BUFFER && self.input.len() < self.input_memory / 2 {
-            self.input = BytesMut::from(&self.input[..]);
-            self.input_memory = self.input.len();
         }
     }
 
@@ -628,8 +620,6 @@ impl Connection {
 /// The maximum input in bytes that waits while a request is served. Up to this size the host continues to receive,
 /// because otherwise it would not notice that the client closes the connection.
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
-/// The size in bytes from which on a buffer is not kept for a short rest of its bytes.
-const LARGE_BUFFER: usize = 16 * 1024;
 /// The maximum number of empty lines before a request line.
 const BLANK_LINES_MAX: u8 = 2;
 /// The time without a request after which unused memory is freed.

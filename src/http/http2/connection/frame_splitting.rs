@@ -7,6 +7,7 @@ use bytes::{Buf, BytesMut};
 use super::{Connection, Phase};
 use crate::http2::error::Fault;
 use crate::http2::frame_codec::{FrameHeader, HEADER_BYTES, PAYLOAD_MAX, PREFACE, flag, kind};
+use crate::tcp_input::release_large_buffer;
 use crate::tcp_output::Closing;
 
 impl Connection {
@@ -29,6 +30,7 @@ impl Connection {
             true => input = data,
             false => input.extend_from_slice(&data),
         }
+        let memory = input.len();
         if let Err(fault) = self.read(&mut input, now) {
             self.handle_fault(fault, now);
         }
@@ -36,6 +38,7 @@ impl Connection {
             return;
         }
         if !input.is_empty() {
+            release_large_buffer(&mut input, memory);
             self.input = input;
         }
         self.give_credit();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use uringcore_http::http2::frame_codec::kind;
 use uringcore_http::http2::{Code, Event};
 
-use super::client::{Client, Frame, GET, POST, content};
+use super::client::{Client, Frame, GET, POST, content, encoded};
 
 const OK: (&str, &str) = (":status", "200");
 const STREAM_WINDOW: usize = 1 << 20;
@@ -41,6 +41,32 @@ fn content_that_is_taken_gets_credit() {
     assert_eq!(client.closing, None);
     // The connection's window is larger, so it gets credit in larger parts.
     assert!(credit[0] >= sent - STREAM_WINDOW);
+}
+
+#[test]
+fn the_rest_of_a_large_piece_does_not_keep_the_piece() {
+    let mut client = Client::new();
+    client.headers(1, &POST, false);
+    client.events();
+    let next = encoded(kind::DATA, 0, 1, b"b");
+    client.send(
+        &[
+            encoded(kind::DATA, 0, 1, &[b'a'; 16_384]),
+            next[..3].to_vec(),
+        ]
+        .concat(),
+    );
+    let Some(Event::Body { pieces, .. }) = client.events().pop() else {
+        panic!("no content");
+    };
+    assert!(pieces[0].len() == 16_384 && pieces[0].is_unique());
+    client.send(&next[3..]);
+    let expected = Event::Body {
+        stream_id: 1,
+        pieces: vec![Bytes::from_static(b"b")],
+        ended: false,
+    };
+    assert_eq!(client.events(), [expected]);
 }
 
 #[test]
