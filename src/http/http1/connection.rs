@@ -56,6 +56,8 @@ pub struct Connection {
     /// True if the server stops, so that the current request is the last one.
     pub(super) is_stopping: bool,
     pub(super) output: Output,
+    /// True if the transport accepts more output.
+    is_writable: bool,
     events: VecDeque<Event>,
     pub(super) closing: Option<Closing>,
     /// The time since which the head of a request is incomplete.
@@ -140,6 +142,7 @@ impl Connection {
             is_paused: false,
             is_stopping: false,
             output: Output::default(),
+            is_writable: true,
             events: VecDeque::new(),
             closing: None,
             head_since: None,
@@ -171,6 +174,18 @@ impl Connection {
             }
             Reading::Body(_) | Reading::Raw => !self.is_paused,
             Reading::Discard { .. } | Reading::Linger { .. } | Reading::Over => true,
+        }
+    }
+
+    /// Handles that the transport accepts more output, or does not. While it does not, no further request begins,
+    /// because a client that reads nothing must not cause responses without end.
+    pub fn set_writable(&mut self, is_writable: bool, now: Instant) {
+        let is_resumed = is_writable && !self.is_writable;
+        self.is_writable = is_writable;
+        if is_resumed {
+            // The client could not complete a header section that this side did not read.
+            self.head_since = self.head_since.map(|_| now);
+            self.read(now);
         }
     }
 
@@ -251,6 +266,7 @@ impl Connection {
     /// True if the next bytes belong to a request that may begin.
     fn awaits_head(&self) -> bool {
         matches!(self.reading, Reading::Head)
+            && self.is_writable
             && self.running_applications < self.limits.running_applications
     }
 

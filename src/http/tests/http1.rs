@@ -285,6 +285,27 @@ fn pipelined_input_has_a_bound() {
 }
 
 #[test]
+fn a_request_waits_while_the_client_does_not_read() {
+    let mut server = server();
+    server.receive(GET);
+    let (serial, _) = server.request();
+    server.http.set_writable(false, server.now);
+    server.respond(serial, "204", &[], "");
+    server.http.done(serial, server.now);
+    server.receive([GET, &POST[..40]].concat());
+    server.tick(60 * SECOND, 1);
+    assert!(server.events().is_empty());
+    // The connection is not read without end.
+    while server.http.wants_input() {
+        server.receive(GET.repeat(100));
+    }
+    assert!(server.http.held_bytes() < 2 * (64 << 10));
+    server.http.set_writable(true, server.now);
+    assert_eq!(server.ok(), seen("GET /a", ""));
+    assert_eq!(server.closing, None);
+}
+
+#[test]
 fn a_request_waits_while_too_many_applications_of_answered_ones_run() {
     let mut server = Server::new(Limits {
         running_applications: 2,

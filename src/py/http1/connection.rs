@@ -132,15 +132,18 @@ impl Http1Connection {
     }
 
     fn pause_writing(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.is_writing_paused = true);
+        self.state.with(py, |state| state.set_writing_paused(true));
     }
 
-    fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
-        self.state.with(py, |state| state.is_writing_paused = false);
-        match self.request(py) {
+    fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.state.with(py, |state| state.set_writing_paused(false));
+        let resumed = match this.request(py) {
             Some(request) => request.get().writable(py),
             None => Ok(()),
-        }
+        };
+        // This schedules the next request, if it had to wait.
+        resumed.and(Self::flush(slf))
     }
 
     /// Makes the current request the last one. A WebSocket is closed with the status code 1012 (service restart).

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from tests.http.http1.client import connected
+from tests.http.unread_responses import LARGE, UNREAD, Sender
 from tests.server.harness import APPLICATION, ROOT, environment
 from tests.support.child_processes import bound
 
@@ -145,3 +146,20 @@ def test_a_unix_socket_has_a_path_and_no_client(backend, tmp_path):
         finally:
             process.terminate()
     assert (seen["client"], seen["server"]) == (None, [path, None])
+
+
+def test_requests_wait_while_their_client_reads_no_responses(start_native):
+    server = start_native(app=UNREAD)
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nx: " + LARGE + b"\r\n\r\n"
+    count = 8000
+    with connected(server) as one:
+        sender = Sender(one.socket, request * count)
+        sender.send()
+        assert sender.left, "the server reads requests and keeps their responses"
+        answered = 0
+        rest = b""
+        while answered < count:
+            rest += sender.read()
+            answered += rest.count(b"\r\n\r\n")
+            rest = rest.rpartition(b"\r\n\r\n")[2]
+        assert (answered, rest, len(sender.left)) == (count, b"", 0)

@@ -1,5 +1,7 @@
 //! The methods of `Http1Connection` that write its output and take the steps that follow.
 
+use std::time::Instant;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use uringcore_engine::WriteOutcome;
@@ -88,10 +90,18 @@ impl Http1State {
         let stream = stream.bind(py);
         if !self.http.output().is_empty() {
             let outcome = lower_transport::write_output(stream, &mut self.http)?;
-            self.is_writing_paused |= matches!(outcome, WriteOutcome::PauseWriting);
+            if matches!(outcome, WriteOutcome::PauseWriting) {
+                self.is_writing_paused = true;
+                self.http.set_writable(false, Instant::now());
+            }
         }
         let held = queued + StreamTransport::write_queue_bytes(stream);
         Ok(Some(self.next_steps(held)))
+    }
+
+    pub(super) fn set_writing_paused(&mut self, is_paused: bool) {
+        self.is_writing_paused = is_paused;
+        self.http.set_writable(!is_paused, Instant::now());
     }
 
     /// Determines the next steps. `held` is the number of bytes that wait for applications, or to be sent.
