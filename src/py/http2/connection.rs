@@ -57,6 +57,8 @@ struct Http2State {
     requests: FxHashMap<u64, Py<Request>>,
     ends: Option<Ends>,
     is_writing_paused: bool,
+    /// True if the connection has paused reading from the transport.
+    is_reading_paused: bool,
     is_delivering: bool,
     /// True if a call of `_proceed` is scheduled.
     will_proceed: bool,
@@ -178,6 +180,7 @@ impl Http2Connection {
             requests: FxHashMap::default(),
             ends: None,
             is_writing_paused: false,
+            is_reading_paused: false,
             is_delivering: false,
             will_proceed: false,
         };

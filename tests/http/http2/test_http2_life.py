@@ -11,6 +11,7 @@ import h2.errors
 import pytest
 
 from tests.http.http2.client import GET, PREFACE, connected, frame, opened
+from tests.http.unread_responses import LARGE, UNREAD, Sender
 
 pytestmark = pytest.mark.either_backend
 
@@ -181,3 +182,27 @@ def test_a_stop_serves_what_was_sent(start_native):
             client.until_closed()
             assert [code for _, code in client.goaways] == [0, 0]
     assert server.process.wait(30) == 0
+
+
+def test_requests_wait_while_their_client_reads_no_responses(start_native):
+    server = start_native("--http3-max-requests", "1000", app=UNREAD)
+    # A field without indexing, with a length of several bytes (RFC 7541 sections 5.1 and 6.2.2).
+    block = (
+        GET + b"\x00\x01x\x7f" + bytes([(len(LARGE) - 127) % 128 | 128, (len(LARGE) - 127) // 128])
+    )
+    block += LARGE
+    count = 8000
+    requests = b"".join(frame(1, 5, 2 * at + 1, block) for at in range(count))
+    with opened(server, secure=server.is_secure) as sock:
+        sender = Sender(sock, PREFACE + frame(4, 0, 0) + requests)
+        sender.send()
+        assert sender.left, "the server reads requests and keeps their responses"
+        answered = 0
+        rest = b""
+        while answered < count:
+            rest += sender.read()
+            while len(rest) >= 9 and len(rest) >= 9 + int.from_bytes(rest[:3], "big"):
+                assert rest[3] not in (3, 7), "a request is reset, or the connection ends"
+                answered += rest[3] == 1
+                rest = rest[9 + int.from_bytes(rest[:3], "big") :]
+        assert len(sender.left) == 0

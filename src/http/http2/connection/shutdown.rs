@@ -156,7 +156,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// True if the connection has ended, so that it drops further input.
+    pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over | Phase::Linger { .. })
     }
 

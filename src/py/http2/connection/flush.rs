@@ -12,9 +12,9 @@ use crate::tcp::lower_transport::{self, LowerTransport, take_output};
 use crate::transport::stream::StreamTransport;
 
 impl Http2Connection {
-    /// Writes the output. Then closes the transport, or schedules the delivery of events, as the state of the
-    /// connection requires. During a delivery this does nothing, because the delivery ends with one write for all
-    /// requests.
+    /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the delivery of events, as
+    /// the state of the connection requires. During a delivery this does nothing, because the delivery ends with one
+    /// write for all requests.
     pub fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let lower = this.state.with(py, |state| {
@@ -29,11 +29,16 @@ impl Http2Connection {
             // The client gets credit again.
             this.write(py, &lower)?;
         }
-        let (closing, proceeds) = this.state.with(py, |state| {
+        let unsent = lower.unsent_bytes(py)?;
+        let (reads, closing, proceeds) = this.state.with(py, |state| {
             let proceeds = state.http.has_events() && !state.will_proceed;
             state.will_proceed |= proceeds;
-            (state.http.take_closing(), proceeds)
+            let reads = state.change_reading(unsent);
+            (reads, state.http.take_closing(), proceeds)
         });
+        if let Some(reads) = reads {
+            lower.set_reading(py, reads)?;
+        }
         if let Some(closing) = closing {
             lower.end(py, closing)?;
         }
@@ -94,6 +99,20 @@ impl Http2Connection {
 }
 
 impl Http2State {
+    /// Determines if the connection is read while `unsent` bytes wait to be sent. Returns the new state if it changes.
+    ///
+    /// Only bytes in the transport count, because the client makes their number smaller by reading. Content in the
+    /// queues of streams waits for credit, which arrives only while the connection is read.
+    fn change_reading(&mut self, unsent: usize) -> Option<bool> {
+        let admitted = self.admitted.as_ref();
+        let is_over_share = || admitted.is_some_and(|admitted| admitted.holding.is_over_share());
+        let has_many = unsent > UNSENT_MAX || (unsent > HELD_FEW && is_over_share());
+        // The end of the client's direction is awaited after the end of this one.
+        let is_paused = has_many && !self.http.is_over();
+        let changes = std::mem::replace(&mut self.is_reading_paused, is_paused) != is_paused;
+        changes.then_some(!is_paused)
+    }
+
     /// Writes the output. Returns false if there is none.
     fn write_to_stream(&mut self, stream: &Bound<'_, StreamTransport>) -> PyResult<bool> {
         if !self.http.fill_output(Instant::now()) {
@@ -110,3 +129,6 @@ impl Http2State {
 
 /// A connection that holds at most this number of bytes gets credit even if its address holds more than its share.
 const HELD_FEW: usize = 64 << 10;
+/// The connection is not read while more bytes than this wait to be sent. Content of responses stops far below it, but
+/// every frame and request of the client may cause an answer.
+const UNSENT_MAX: usize = 1 << 20;
