@@ -1,6 +1,6 @@
 //! The time-outs of a connection, and freeing the capacity of an idle connection.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Connection, Phase};
 use crate::http2::error::{Code, Fault};
@@ -47,13 +47,19 @@ impl Connection {
         self.go_away_late(now);
         if unsent > 0 || !self.is_drained() {
             self.idle_timer.begin(now);
-        } else if self
-            .idle_timer
-            .has_lasted(self.limits.requests.keep_alive, now)
-        {
+        } else if self.idle_timer.has_lasted(self.idle_timeout(), now) {
             self.end_idle(now);
         } else if self.idle_timer.may_free_capacity(now) {
             self.free_capacity();
+        }
+    }
+
+    /// The time for the next request. A new client has the time of a header section for its first one.
+    fn idle_timeout(&self) -> Duration {
+        let limits = &self.limits.requests;
+        match self.requests {
+            0 => limits.header_timeout,
+            _ => limits.keep_alive,
         }
     }
 

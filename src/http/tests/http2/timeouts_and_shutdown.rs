@@ -114,6 +114,19 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
+fn the_first_request_has_the_time_of_a_header_section() {
+    let mut client = with(RequestLimits {
+        keep_alive: Duration::from_secs(2),
+        header_timeout: Duration::from_secs(8),
+        ..RequestLimits::default()
+    });
+    client.seconds(8);
+    assert!(last_streams(&mut client).is_empty());
+    client.seconds(1);
+    assert_eq!(last_streams(&mut client), [MAX]);
+}
+
+#[test]
 fn a_silent_client_is_closed() {
     for sent in [&b""[..], &PREFACE[..5]] {
         let mut client = Client::silent(Limits::default());
