@@ -53,7 +53,7 @@ impl Connection {
     }
 
     /// Sends the last GOAWAY, after which no further request is served.
-    pub(super) fn go_away(&mut self) {
+    fn go_away(&mut self) {
         if matches!(self.going_away, GoingAway::Announced { .. }) {
             let last = self.last_stream;
             self.going_away = GoingAway::Last(last);
@@ -63,12 +63,6 @@ impl Connection {
                 self.close(Closing::Gracefully);
             }
         }
-    }
-
-    /// Ends an idle connection.
-    pub(super) fn end_idle(&mut self, now: Instant) {
-        self.stop(now);
-        self.go_away();
     }
 
     /// True if a new request comes after the last one that is served.

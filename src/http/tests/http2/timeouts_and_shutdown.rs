@@ -109,8 +109,36 @@ fn an_idle_connection_is_closed() {
     assert_eq!(client.closing, None);
     client.frame(kind::PING, 0, 0, &[0; 8]);
     client.seconds(1);
+    assert_eq!(
+        (last_streams(&mut client), client.closing),
+        (vec![MAX], None)
+    );
+    client.seconds(1);
     assert_eq!(client.closing, Some(Closing::Gracefully));
-    assert_eq!(last_streams(&mut client), [MAX, 1]);
+    assert_eq!(last_streams(&mut client), [1]);
+}
+
+#[test]
+fn a_request_at_the_end_of_an_idle_connection_is_served() {
+    let mut client = with(RequestLimits {
+        keep_alive: Duration::from_secs(5),
+        ..RequestLimits::default()
+    });
+    client.headers(1, &GET, true);
+    client.respond(1, &[OK], b"a", true).expect("a response");
+    client.done(1);
+    client.seconds(6);
+    let frames = client.frames();
+    let ping = frames.iter().find(|it| it.kind == kind::PING);
+    let ping = ping.expect("a PING").payload.clone();
+    // The client has sent this request before it got the GOAWAY.
+    client.headers(3, &GET, true);
+    client.frame(kind::PING, flag::ACK, 0, &ping);
+    assert_eq!(last_streams(&mut client), [3]);
+    assert_eq!(client.requests(), [(1, None), (3, None)]);
+    client.respond(3, &[OK], b"b", true).expect("a response");
+    assert_eq!(content(&client.frames()), b"b");
+    assert_eq!(client.closing, Some(Closing::Sending));
 }
 
 #[test]
