@@ -82,8 +82,9 @@ impl Connection {
             }
         }
         // A slow request is one whose field block is incomplete. Content has a time-out of its own.
-        let is_data = input.get(3) == Some(&kind::DATA);
-        if self.block.is_some() || (!input.is_empty() && !is_data) {
+        // The first three bytes of a frame do not show its type.
+        let is_other_frame = input.get(3).is_some_and(|&it| it != kind::DATA);
+        if self.block.is_some() || is_other_frame {
             self.incomplete_since.get_or_insert(now);
         }
         Ok(())

@@ -120,12 +120,17 @@ impl Connection {
             }
             Fault::Connection(code, reason) => {
                 self.is_closed_for_abuse = code == Code::EnhanceYourCalm;
-                let last = self.last_stream;
-                self.put(|out| frame_codec::put_goaway(out, last, code, reason));
-                self.close(Closing::Sending);
-                self.abort_all();
+                self.fail(code, reason);
             }
         }
+    }
+
+    /// Ends the connection with an error code.
+    pub(super) fn fail(&mut self, code: Code, reason: &'static str) {
+        let last = self.last_stream;
+        self.put(|out| frame::put_goaway(out, last, code, reason));
+        self.close(Closing::Sending);
+        self.abort_all();
     }
 
     /// Ends the connection, because the client has closed its sending direction or the connection is lost. As over

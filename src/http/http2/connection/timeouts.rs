@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Connection, Phase};
-use crate::http2::error::{Code, Fault};
+use crate::http2::error::Code;
 use crate::http2::event::Event;
 use crate::http2::useless_frame_budget::PER_SECOND;
 use crate::response_errors::TooSlow;
@@ -36,7 +36,8 @@ impl Connection {
         {
             return match self.phase {
                 Phase::Preface => self.close(Closing::Gracefully),
-                _ => self.handle_fault(Fault::abuse("a header section is too slow"), now),
+                // The client may be honest and its network slow, so this does not count as abuse.
+                _ => self.fail(Code::EnhanceYourCalm, "a header section is too slow"),
             };
         }
         for stream_id in self.exchanges.take_overdue(&self.limits.requests, now) {

@@ -179,11 +179,29 @@ fn a_slow_field_block_ends_the_connection() {
     client.frame(kind::CONTINUATION, 0, 1, &block[1..2]);
     client.seconds(5);
     assert_eq!(client.goaway(), Some(Code::EnhanceYourCalm as u32));
+    // The applications of other requests go on.
+    assert!(!client.http.is_closed_for_abuse());
     // A frame that does not end is slow as well.
     let mut client = Client::new();
     client.send(&encoded(kind::HEADERS, 5, 1, &block)[..10]);
     client.seconds(11);
     assert_eq!(client.goaway(), Some(Code::EnhanceYourCalm as u32));
+}
+
+#[test]
+fn a_cut_header_of_content_is_no_slow_field_block() {
+    for cut in 1..=9 {
+        let mut client = Client::new();
+        client.headers(1, &POST, false);
+        let frame = encoded(kind::DATA, flag::END_STREAM, 1, b"a");
+        client.send(&frame[..cut]);
+        client.seconds(11);
+        assert_eq!(client.closing, None, "{cut}");
+        client.send(&frame[cut..]);
+        let events = client.events();
+        let is_whole = matches!(events.last(), Some(Event::Body { ended: true, .. }));
+        assert!(is_whole, "{cut}: {events:?}");
+    }
 }
 
 #[test]
