@@ -66,6 +66,16 @@ struct Http1State {
     will_proceed: bool,
 }
 
+/// The content of [`Event::Request`].
+struct ReceivedRequest {
+    serial: u64,
+    head: Head,
+    refusal: Option<Refusal>,
+    ended: bool,
+    expects_continue: bool,
+    is_http10: bool,
+}
+
 #[pymethods]
 impl Http1Connection {
     #[new]
@@ -397,8 +407,24 @@ impl Http1Connection {
 
     fn handle(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if let Event::Request { .. } = event {
-            return Self::begin(slf, event);
+        if let Event::Request {
+            serial,
+            head,
+            refusal,
+            ended,
+            expects_continue,
+            is_http10,
+        } = event
+        {
+            let received = ReceivedRequest {
+                serial,
+                head,
+                refusal,
+                ended,
+                expects_continue,
+                is_http10,
+            };
+            return Self::begin(slf, received);
         }
         let request = this.request(py);
         match (event, request) {
@@ -423,37 +449,46 @@ impl Http1Connection {
         }
     }
 
-    fn begin(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
-        let Event::Request {
-            serial,
-            head,
-            refusal,
-            ended,
-            expects_continue,
-            is_http10,
-        } = event
-        else {
-            return Ok(());
+    /// Begins a request. If an exception prevents that, the request is abandoned, because nothing would answer it.
+    fn begin(slf: &Bound<'_, Self>, received: ReceivedRequest) -> PyResult<()> {
+        let (py, this, serial) = (slf.py(), slf.get(), received.serial);
+        let made = match this.connection_info(py) {
+            Ok(None) => return Ok(()),
+            Ok(Some(info)) => {
+                Self::new_request(slf, &received, &info).map(|request| (request, info))
+            }
+            Err(error) => Err(error),
         };
-        let (py, this) = (slf.py(), slf.get());
+        match made {
+            Ok((request, info)) => Self::start(&request, received, slf, &info),
+            Err(error) => {
+                this.with_http(py, |http| http.done(serial, Instant::now()));
+                Err(error)
+            }
+        }
+    }
+
+    fn new_request<'py>(
+        slf: &Bound<'py, Self>,
+        received: &ReceivedRequest,
+        info: &ConnectionInfo<'py>,
+    ) -> PyResult<Bound<'py, Request>> {
+        let (py, this, head) = (slf.py(), slf.get(), &received.head);
         let asgi = this.asgi(py);
         let service = asgi.get();
-        let Some(info) = this.connection_info(py)? else {
-            return Ok(());
-        };
-        let scope = scope::build(py, service, &head, &info)?;
-        if is_http10 {
+        let scope = scope::build(py, service, head, info)?;
+        if received.is_http10 {
             scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
         }
         if head.is_websocket {
-            scope::for_websocket(&scope, &head)?;
+            scope::for_websocket(&scope, head)?;
             if !this.service.get().is_secure() {
                 scope.set_item(intern!(py, "scheme"), intern!(py, "ws"))?;
             }
         }
         let stream = Exchange {
             connection: slf.clone().unbind(),
-            serial,
+            serial: received.serial,
         };
         let mut fields = Charge::new(this.queued.clone());
         fields.set(head.size());
@@ -464,39 +499,50 @@ impl Http1Connection {
             scope.unbind(),
             Arc::new(stream),
             is_head,
-            expects_continue,
-            ended,
+            received.expects_continue,
+            received.ended,
             fields,
         );
         let request = match &service.websockets {
-            Some(limits) if head.is_websocket && refusal.is_none() => {
+            Some(limits) if head.is_websocket && received.refusal.is_none() => {
                 let (tcp, messages) = (this.service.get(), this.messages.clone());
-                request.with_socket(tcp.socket(&limits.get().0, &head, false, messages))
+                request.with_socket(tcp.socket(&limits.get().0, head, false, messages))
             }
             _ => request,
         };
-        let request = Bound::new(py, request)?;
-        if let Some(refusal) = refusal {
-            return Self::refuse(&request, service, &head, refusal, &info);
+        Bound::new(py, request)
+    }
+
+    /// Starts the application of a request, or answers the request if the server refuses it.
+    fn start(
+        request: &Bound<'_, Request>,
+        received: ReceivedRequest,
+        slf: &Bound<'_, Self>,
+        info: &ConnectionInfo<'_>,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let service = this.asgi(py).get();
+        if let Some(refusal) = received.refusal {
+            return Self::refuse(request, service, &received.head, refusal, info);
         }
         if this.is_short_of_memory(py) {
-            return Request::refuse(&request, 503, "Service Unavailable");
+            return Request::refuse(request, 503, "Service Unavailable");
         }
         match service.is_overloaded(py) {
             Ok(false) => {}
-            Err(error) => return Request::not_started(&request, error),
+            Err(error) => return Request::not_started(request, error),
             Ok(true) => {
                 service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Request::refuse(&request, 503, "Service Unavailable");
+                return Request::refuse(request, 503, "Service Unavailable");
             }
         }
         let kept = request.clone().unbind();
         let old = this
             .state
-            .with(py, |state| state.request.replace((serial, kept)));
+            .with(py, |state| state.request.replace((received.serial, kept)));
         drop(old);
-        Request::spawn(&request, head.is_forwarded())
-            .or_else(|error| Request::not_started(&request, error))
+        Request::spawn(request, received.head.is_forwarded())
+            .or_else(|error| Request::not_started(request, error))
     }
 
     fn refuse(

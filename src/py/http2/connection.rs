@@ -394,6 +394,7 @@ impl Http2Connection {
         }
     }
 
+    /// Begins a request. If an exception prevents that, the stream is reset, because nothing would answer the request.
     fn request(
         slf: &Bound<'_, Self>,
         stream_id: u64,
@@ -402,26 +403,59 @@ impl Http2Connection {
         ended: bool,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let now = Instant::now();
+        let reset = |code: Code| {
+            let now = Instant::now();
+            this.with_http(py, |http| {
+                http.cancel(stream_id, code, now);
+                http.done(stream_id, now);
+            });
+        };
         // The client may have cancelled the request in the bytes that followed.
         if !this.with_http(py, |http| http.is_waited_for(stream_id)) {
-            this.with_http(py, |http| http.done(stream_id, now));
+            this.with_http(py, |http| http.done(stream_id, Instant::now()));
             return Ok(());
         }
         let ends = match this.is_short_of_memory(py) {
-            false => this.ends(py)?,
-            true => None,
+            false => this.ends(py),
+            true => Ok(None),
         };
-        let Some(ends) = ends else {
-            this.with_http(py, |http| {
-                http.cancel(stream_id, Code::RefusedStream, now);
-                http.done(stream_id, now);
-            });
-            return Ok(());
+        let made = match ends {
+            Ok(None) => {
+                reset(Code::RefusedStream);
+                return Ok(());
+            }
+            Ok(Some(ends)) => {
+                let is_refused = refusal.is_some();
+                Self::new_request(slf, stream_id, head, is_refused, ended, &ends)
+                    .map(|request| (request, ends))
+            }
+            Err(error) => Err(error),
         };
+        match (made, refusal) {
+            (Ok((request, ends)), Some(refusal)) => {
+                let service = this.asgi(py).get();
+                Self::refuse(&request, service, head, refusal, &ends)
+            }
+            (Ok((request, _)), None) => Self::start(&request, slf, stream_id, head),
+            (Err(error), _) => {
+                reset(Code::InternalError);
+                Err(error)
+            }
+        }
+    }
+
+    fn new_request<'py>(
+        slf: &Bound<'py, Self>,
+        stream_id: u64,
+        head: &Head,
+        is_refused: bool,
+        ended: bool,
+        ends: &ConnectionInfo<'py>,
+    ) -> PyResult<Bound<'py, Request>> {
+        let (py, this) = (slf.py(), slf.get());
         let asgi = this.asgi(py);
         let service = asgi.get();
-        let scope = scope::build(py, service, head, &ends)?;
+        let scope = scope::build(py, service, head, ends)?;
         scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?;
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
@@ -452,29 +486,37 @@ impl Http2Connection {
             fields,
         );
         let request = match &service.websockets {
-            Some(limits) if head.is_websocket && refusal.is_none() => {
+            Some(limits) if head.is_websocket && !is_refused => {
                 let (tcp, messages) = (this.service.get(), this.messages.clone());
                 request.with_socket(tcp.socket(&limits.get().0, head, ended, messages))
             }
             _ => request,
         };
-        let request = Bound::new(py, request)?;
-        if let Some(refusal) = refusal {
-            return Self::refuse(&request, service, head, refusal, &ends);
-        }
+        Bound::new(py, request)
+    }
+
+    /// Starts the application of a request, unless the server is overloaded.
+    fn start(
+        request: &Bound<'_, Request>,
+        slf: &Bound<'_, Self>,
+        stream_id: u64,
+        head: &Head,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let service = this.asgi(py).get();
         match service.is_overloaded(py) {
             Ok(false) => {}
-            Err(error) => return Request::not_started(&request, error),
+            Err(error) => return Request::not_started(request, error),
             Ok(true) => {
                 service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Request::refuse(&request, 503, "Service Unavailable");
+                return Request::refuse(request, 503, "Service Unavailable");
             }
         }
         this.state.with(py, |state| {
             state.requests.insert(stream_id, request.clone().unbind())
         });
-        Request::spawn(&request, head.is_forwarded())
-            .or_else(|error| Request::not_started(&request, error))
+        Request::spawn(request, head.is_forwarded())
+            .or_else(|error| Request::not_started(request, error))
     }
 
     fn refuse(

@@ -19,6 +19,8 @@ from tests.support.child_processes import bound
 
 pytestmark = pytest.mark.either_backend
 
+APPLICATION_WITHOUT_SCOPE = "tests.http.failing_tls_scope:app"
+
 POST = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
 
 
@@ -163,3 +165,17 @@ def test_requests_wait_while_their_client_reads_no_responses(start_native):
             answered += rest.count(b"\r\n\r\n")
             rest = rest.rpartition(b"\r\n\r\n")[2]
         assert (answered, rest, len(sender.left)) == (count, b"", 0)
+
+
+def test_a_request_whose_scope_cannot_be_made_ends_its_connection(start, backend, certificate):
+    server = start(
+        *("--http", "native", "--no-http3"),
+        backend=backend,
+        certificate=certificate,
+        http3=False,
+        app=APPLICATION_WITHOUT_SCOPE,
+    )
+    with connected(server, secure=True) as one:
+        one.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert one.is_closed()
+    assert "Exception in an HTTP/1.1 connection" in server.log()

@@ -15,6 +15,8 @@ from tests.http.unread_responses import LARGE, UNREAD, Sender
 
 pytestmark = pytest.mark.either_backend
 
+APPLICATION_WITHOUT_SCOPE = "tests.http.failing_tls_scope:app"
+
 CALM = int(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
 REFUSED = int(h2.errors.ErrorCodes.REFUSED_STREAM)
 
@@ -206,3 +208,18 @@ def test_requests_wait_while_their_client_reads_no_responses(start_native):
                 answered += rest[3] == 1
                 rest = rest[9 + int.from_bytes(rest[:3], "big") :]
         assert len(sender.left) == 0
+
+
+def test_a_request_whose_scope_cannot_be_made_is_reset(start, backend, certificate):
+    server = start(
+        *("--http", "native", "--no-http3"),
+        backend=backend,
+        certificate=certificate,
+        http3=False,
+        app=APPLICATION_WITHOUT_SCOPE,
+    )
+    with connected(server, secure=True) as client:
+        for _ in range(2):
+            response = client.ask("/")
+            assert response.reset == int(h2.errors.ErrorCodes.INTERNAL_ERROR)
+    assert "Exception in an HTTP/2 connection" in server.log()
