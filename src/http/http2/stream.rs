@@ -125,6 +125,11 @@ impl Credit {
         Ok(size)
     }
 
+    /// The number of bytes that the client may still send.
+    pub fn window(&self) -> i64 {
+        self.window
+    }
+
     pub fn pause(&mut self) {
         self.is_paused = true;
     }

@@ -280,7 +280,10 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             self.owed_credit += size;
             self.check_not_idle(stream_id)?;
-            self.useless_frames.take(1 + PER_CONTENT)?;
+            // Honest clients send content until they get the reset, which has cost a useless frame if they caused it.
+            let is_late = !payload.is_empty() && self.reset_streams.take_late(stream_id, size);
+            let cost = if is_late { 0 } else { 1 };
+            self.useless_frames.take(cost + PER_CONTENT)?;
             return match self.is_ignored(stream_id) {
                 true => Ok(()),
                 false => Err(Fault::Stream(stream_id, Code::StreamClosed)),

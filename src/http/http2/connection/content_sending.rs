@@ -9,6 +9,7 @@ use super::response_commands::{CONNECTION_QUEUE_LOW, STREAM_QUEUE_FEW, put_trail
 use crate::http2::error::Code;
 use crate::http2::event::Event;
 use crate::http2::frame_codec::{self, FrameHeader, flag, kind};
+use crate::http2::settings::STREAM_WINDOW;
 use crate::http2::stream::{End, Sending};
 
 impl Connection {
@@ -180,7 +181,14 @@ impl Connection {
     /// Resets a stream.
     pub(super) fn reset(&mut self, stream_id: u32, code: Code) {
         self.put(|out| frame_codec::put_rst_stream(out, stream_id, code));
-        self.reset_streams.add(stream_id);
+        let stream = self.streams.get(&stream_id);
+        let window = match stream {
+            Some(stream) => stream.credit.window(),
+            None if code == Code::StreamClosed => 0,
+            // A request that was refused has its whole window.
+            None => STREAM_WINDOW.into(),
+        };
+        self.reset_streams.add(stream_id, window);
         self.remove(stream_id);
     }
 }

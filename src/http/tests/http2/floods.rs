@@ -159,6 +159,23 @@ fn credit_for_each_4_kib_of_large_frames_is_not_a_flood() {
 }
 
 #[test]
+fn late_content_of_a_reset_stream_is_not_a_flood_within_its_window() {
+    let mut client = Client::new();
+    client.headers(1, &POST, false);
+    client.http.cancel(1, Code::Cancel, client.now);
+    client.collect();
+    let part = [b'a'; 100];
+    let mut sent = 0;
+    while sent + part.len() <= 1 << 20 {
+        client.data(1, &part, false);
+        sent += part.len();
+    }
+    assert_eq!(client.closing, None);
+    flood(&mut client, &encoded(kind::DATA, 0, 1, &part));
+    assert_eq!(client.goaway(), CALM);
+}
+
+#[test]
 fn credit_for_a_few_bytes_at_a_time_is_a_flood() {
     // CVE-2019-9511 and 9517.
     let mut client = Client::new();
