@@ -78,6 +78,8 @@ pub struct Connection {
     rapid_resets: RapidResetLimit,
     useless_frames: UselessFrameBudget,
     idle_timer: IdleTimer,
+    /// True if data has arrived since the last `tick`.
+    has_data_arrived: bool,
     /// The number of requests so far.
     requests: u64,
     /// The connection's window for content of requests, and the bytes for which the client gets new credit.
@@ -152,6 +154,7 @@ impl Connection {
             rapid_resets: RapidResetLimit::new(&limits.requests),
             useless_frames: UselessFrameBudget::default(),
             idle_timer: IdleTimer::new(now),
+            has_data_arrived: false,
             requests: 0,
             receive_window: INITIAL_WINDOW,
             owed_credit: 0,

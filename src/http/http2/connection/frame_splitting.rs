@@ -25,6 +25,7 @@ impl Connection {
             _ => {}
         }
         self.idle_timer.data_arrived();
+        self.has_data_arrived = true;
         let mut input = std::mem::take(&mut self.input);
         match input.is_empty() {
             true => input = data,

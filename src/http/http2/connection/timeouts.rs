@@ -30,6 +30,7 @@ impl Connection {
 
     fn tick_open(&mut self, unsent: usize, now: Instant) {
         self.useless_frames.allow(PER_SECOND);
+        let has_arrived = std::mem::take(&mut self.has_data_arrived);
         let timeout = self.limits.requests.header_timeout;
         if let Some(since) = self.incomplete_since
             && now.saturating_duration_since(since) > timeout
@@ -53,6 +54,11 @@ impl Connection {
             self.stop(now);
         } else if self.idle_timer.may_free_capacity(now) {
             self.free_capacity();
+            // While the client sends, late frames of these streams may be under way.
+            if !has_arrived {
+                self.reset_streams.clear();
+                self.idle_timer.capacity_freed();
+            }
         }
     }
 
@@ -145,13 +151,11 @@ impl Connection {
 
     /// Frees unused capacity. The next request has to allocate it again.
     fn free_capacity(&mut self) {
-        self.idle_timer.capacity_freed();
         self.decoder.free_capacity();
         self.scheduler.free_capacity();
         self.streams.shrink_to_fit();
         self.exchanges.free_capacity();
         self.stalled_responses.free_capacity();
-        self.reset_streams.clear();
         self.events.shrink_to_fit();
         if self.output.is_empty() {
             self.output.free_unused();

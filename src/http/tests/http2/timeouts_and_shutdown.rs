@@ -205,6 +205,21 @@ fn a_cut_header_of_content_is_no_slow_field_block() {
 }
 
 #[test]
+fn late_content_of_a_reset_stream_is_ignored_while_it_arrives() {
+    let mut client = Client::new();
+    client.headers(1, &POST, false);
+    client.http.cancel(1, Code::Cancel, client.now);
+    client.done(1);
+    client.frames();
+    for _ in 0..10 {
+        client.data(1, b"a", false);
+        client.seconds(1);
+    }
+    assert!(client.frames().is_empty());
+    assert_eq!(client.closing, None);
+}
+
+#[test]
 fn slow_content_times_out_while_the_host_waits() {
     let mut client = Client::new();
     client.headers(1, &POST, false);
