@@ -56,6 +56,8 @@ struct Http1State {
     lower: Option<LowerTransport>,
     /// The current request, or the last one while its application runs.
     request: Option<(u64, Py<Request>)>,
+    /// The serial number of the request to which the next events belong.
+    reported: u64,
     ends: Option<Ends>,
     /// True if the transport has paused writing.
     is_writing_paused: bool,
@@ -210,6 +212,7 @@ impl Http1Connection {
             admitted: None,
             lower: None,
             request: None,
+            reported: 0,
             ends: None,
             is_writing_paused: false,
             is_paused: false,
@@ -426,7 +429,11 @@ impl Http1Connection {
             };
             return Self::begin(slf, received);
         }
-        let request = this.request(py);
+        // The application of an earlier request may still be running, while this one was refused.
+        let request = this.state.with(py, |state| {
+            let (serial, request) = state.request.as_ref()?;
+            (*serial == state.reported).then(|| request.clone_ref(py))
+        });
         match (event, request) {
             (Event::Body { pieces, ended }, Some(request)) => {
                 request.get().content(py, &pieces, ended)
@@ -452,6 +459,7 @@ impl Http1Connection {
     /// Begins a request. If an exception prevents that, the request is abandoned, because nothing would answer it.
     fn begin(slf: &Bound<'_, Self>, received: ReceivedRequest) -> PyResult<()> {
         let (py, this, serial) = (slf.py(), slf.get(), received.serial);
+        this.state.with(py, |state| state.reported = serial);
         let made = match this.connection_info(py) {
             Ok(None) => return Ok(()),
             Ok(Some(info)) => {
