@@ -147,11 +147,19 @@ def tls_extension(connection: ssl.SSLObject, certificate_pem: str | None) -> dic
     }
 
 
+CIPHER_SUITES: dict[str, int] = {}
+"""The numbers of cipher suites by name, of all contexts so far. There are few names, and ``get_ciphers()`` is
+slow."""
+
+
 def cipher_suite(connection: ssl.SSLObject) -> int | None:
     """Returns the number of the connection's cipher suite (RFC 8446 appendix B.4)."""
     cipher = connection.cipher()
     if cipher is None:
         return None
-    # The low 16 bits of OpenSSL's number are the registered number.
-    numbers = {one["name"]: one["id"] & 0xFFFF for one in connection.context.get_ciphers()}
-    return numbers.get(cipher[0])
+    name = cipher[0]
+    if name not in CIPHER_SUITES:
+        # The low 16 bits of OpenSSL's number are the registered number.
+        ciphers = connection.context.get_ciphers()
+        CIPHER_SUITES.update((one["name"], one["id"] & 0xFFFF) for one in ciphers)
+    return CIPHER_SUITES.get(name)

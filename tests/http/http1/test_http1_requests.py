@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 import time
 
 import pytest
 
 from tests.http.http1.client import SECONDS
+from uringcore.server import _http1
 
 POST = "POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
 CHUNKED = "Transfer-Encoding: chunked\r\n"
@@ -319,3 +321,26 @@ def test_a_body_that_looks_like_a_request_is_content(raw):
     raw.send(post("/upload", f"Content-Length: {len(hidden)}") + hidden)
     assert json.loads(raw.response().body)["bytes"] == len(hidden)
     assert raw.get("/").body == b"hello"
+
+
+def test_the_list_of_cipher_suites_is_read_once(monkeypatch):
+    lists = []
+
+    class Connection:
+        """The end of a handshake."""
+
+        context = ssl.create_default_context()
+
+        def cipher(self):
+            return ("TLS_AES_128_GCM_SHA256", "TLSv1.3", 128)
+
+    class Context:
+        def get_ciphers(self):
+            lists.append(Connection.context.get_ciphers())
+            return lists[-1]
+
+    monkeypatch.setattr(_http1, "CIPHER_SUITES", {}, raising=False)
+    connection = Connection()
+    connection.context = Context()
+    assert [_http1.cipher_suite(connection) for _ in range(3)] == [0x1301] * 3
+    assert len(lists) == 1
