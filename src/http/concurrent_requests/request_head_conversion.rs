@@ -59,10 +59,12 @@ impl Head {
         }
         if head.is_websocket {
             // RFC 6455 section 4.2.1 requires this version, also over HTTP/3 (RFC 8441 section 5).
-            if head
-                .field(b"sec-websocket-version")
-                .is_none_or(|version| version != "13")
-            {
+            let mut versions = head
+                .fields
+                .iter()
+                .filter(|(name, _)| &**name == b"sec-websocket-version")
+                .map(|(_, value)| value);
+            if versions.next().is_none_or(|version| version != "13") || versions.next().is_some() {
                 refusal = Some(Refusal::new(400, "sec-websocket-version is not 13"));
             }
         } else if &*head.method == b"CONNECT" && head.protocol.is_none() && !head.is_webtransport {

@@ -97,7 +97,7 @@ impl Section {
                 b"expect" => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
                 b"upgrade" => asks_websocket |= has_option(&value, b"websocket"),
                 b"sec-websocket-key" => handshake.key(&value),
-                b"sec-websocket-version" => handshake.is_version_13 = &*value == b"13",
+                b"sec-websocket-version" => handshake.version(&value),
                 _ => {}
             }
             self.head.fields.push((section.slice_ref(name), value));

@@ -14,7 +14,8 @@ pub(super) type Key = [u8; KEY_CHARS];
 pub(super) struct Handshake {
     pub key: Option<Key>,
     pub is_key_invalid: bool,
-    pub is_version_13: bool,
+    is_version_13: bool,
+    has_version: bool,
 }
 
 impl Handshake {
@@ -23,6 +24,12 @@ impl Handshake {
         let is_repeated = self.key.is_some();
         self.key = value.try_into().ok().filter(is_base64_of_16_bytes);
         self.is_key_invalid |= is_repeated || self.key.is_none();
+    }
+
+    /// Reads a field Sec-WebSocket-Version, which occurs once (RFC 6455 section 11.3.5).
+    pub fn version(&mut self, value: &[u8]) {
+        let is_repeated = std::mem::replace(&mut self.has_version, true);
+        self.is_version_13 = value == b"13" && !is_repeated;
     }
 
     /// Checks the handshake and returns its key (RFC 6455 section 4.2.1). `is_plain_get` is true for a GET without
@@ -85,6 +92,26 @@ mod tests {
             &accept(b"dGhlIHNhbXBsZSBub25jZQ=="),
             b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
         );
+    }
+
+    #[test]
+    fn a_version_occurs_once() {
+        let is_taken = |versions: &[&[u8]]| {
+            let mut handshake = Handshake::default();
+            handshake.key(b"dGhlIHNhbXBsZSBub25jZQ==");
+            versions.iter().for_each(|it| handshake.version(it));
+            handshake.checked(true).is_ok()
+        };
+        assert!(is_taken(&[b"13"]));
+        for refused in [
+            &[][..],
+            &[&b"8"[..]],
+            &[b"8", b"13"],
+            &[b"13", b"8"],
+            &[b"13", b"13"],
+        ] {
+            assert!(!is_taken(refused), "{refused:?}");
+        }
     }
 
     #[test]

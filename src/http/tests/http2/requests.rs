@@ -333,11 +333,13 @@ fn extended_connect_opens_a_websocket() {
     client.headers(7, &other, false);
     other[1].1 = "webtransport";
     client.headers(9, &other, false);
+    client.headers(11, &[&connect[..], &connect[5..]].concat(), false);
     let refused = [
         (3, Some(400)),
         (5, Some(501)),
         (7, Some(501)),
         (9, Some(501)),
+        (11, Some(400)),
     ];
     assert_eq!(client.requests(), refused);
 }
