@@ -128,7 +128,7 @@ impl Connection {
     /// Ends the connection with an error code.
     pub(super) fn fail(&mut self, code: Code, reason: &'static str) {
         let last = self.last_stream;
-        self.put(|out| frame::put_goaway(out, last, code, reason));
+        self.put(|out| frame_codec::put_goaway(out, last, code, reason));
         self.close(Closing::Sending);
         self.abort_all();
     }
