@@ -23,6 +23,7 @@ use super::asgi_service::{AsgiService, Line};
 use super::http_stream::Ending;
 use super::request::Request;
 use super::response::Head;
+use crate::capi::bounded_arguments::List;
 
 /// The compression of a server's responses.
 ///
@@ -41,12 +42,12 @@ impl ResponseCompression {
     #[new]
     #[pyo3(signature = (codings, *, min_size, level, max_streams))]
     fn new(
-        codings: Vec<String>,
+        codings: List<String>,
         min_size: u64,
         level: Option<u8>,
         max_streams: usize,
     ) -> PyResult<Self> {
-        let codings = codings.iter().map(|name| {
+        let codings = codings.0.iter().map(|name| {
             let coding = Coding::from_name(name.as_bytes());
             coding.ok_or_else(|| PyValueError::new_err(format!("no coding {name:?}")))
         });
