@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.http.unread_responses import app
-from uringcore.server import _http1
+from uringcore.server import _native_tcp
 
 __all__ = ["app"]
 
@@ -12,4 +12,4 @@ def fail(*_: object) -> None:
     raise RuntimeError("there is no scope")
 
 
-_http1.tls_extension = fail
+_native_tcp.tls_extension = fail

@@ -57,7 +57,7 @@ def hanging(start, tmp_path, monkeypatch):
     def start_hanging(*arguments):
         # The start prints the address, and nothing more.
         server = start("--workers", "2", *arguments, app=CROWD, http3=False)
-        server.wait_log("(?s)(LIFESPAN hangs.*){2}")
+        server.wait_log(r"(?s)(LIFESPAN hangs in \d+\n.*){2}")
         return server
 
     return start_hanging

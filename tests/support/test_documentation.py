@@ -158,6 +158,7 @@ PORT_GROUP = ("docs/aioquic.md", "Servers in production", 0)
 TYPED_PORT_GROUP = ("docs/quic.md", "Servers in production", 0)
 APPLICATION = ("README.md", "A server", 0)
 SERVER = ("docs/server.md", "From a program", 0)
+STATIC_FILES = ("docs/server.md", "Files", 0)
 CLIENT = ("docs/client.md", "`uringcore.http3.Client`", 0)
 SHORT_CLIENT = ("README.md", "A client", 0)
 HTTPX = ("docs/client.md", "httpx", 0)
@@ -173,6 +174,7 @@ def test_every_program_is_run():
         TYPED_PORT_GROUP,
         APPLICATION,
         SERVER,
+        STATIC_FILES,
         CLIENT,
         SHORT_CLIENT,
         HTTPX,
@@ -250,6 +252,16 @@ def test_an_application_is_served_by_the_command_of_readme(tmp_path):
         done = _until(fetched, process)
         assert done.stdout == '{"message":"Hello"}'
         assert "HTTP/3 200" in done.stderr
+
+
+def test_the_mounted_folder(tmp_path):
+    ask = """
+from fastapi.testclient import TestClient
+
+print(TestClient(app).get("/assets/a.txt").text, end="")
+"""
+    (tmp_path / "a.txt").write_text("content\n")
+    assert _printed(PROGRAMS[STATIC_FILES] + ask, tmp_path) == "content\n"
 
 
 def test_a_server_in_a_program(tmp_path):

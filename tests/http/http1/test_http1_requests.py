@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.http.http1.client import SECONDS
-from uringcore.server import _http1
+from uringcore.server import _native_tcp
 
 POST = "POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
 CHUNKED = "Transfer-Encoding: chunked\r\n"
@@ -339,8 +339,8 @@ def test_the_list_of_cipher_suites_is_read_once(monkeypatch):
             lists.append(Connection.context.get_ciphers())
             return lists[-1]
 
-    monkeypatch.setattr(_http1, "CIPHER_SUITES", {}, raising=False)
+    monkeypatch.setattr(_native_tcp, "CIPHER_SUITES", {}, raising=False)
     connection = Connection()
     connection.context = Context()
-    assert [_http1.cipher_suite(connection) for _ in range(3)] == [0x1301] * 3
+    assert [_native_tcp.cipher_suite(connection) for _ in range(3)] == [0x1301] * 3
     assert len(lists) == 1
