@@ -18,7 +18,7 @@ def connect(
 ) -> socket.socket:
     """Connect over TLS; return a socket with the plaintext. An end of one side ends the other."""
     network = socket.create_connection(address)
-    ours, plaintext = socket.socketpair()
+    ours, plaintext = _tcp_pair()
     try:
         relay = _Relay(network, ours, context, server_hostname)
         relay.handshake()
@@ -28,6 +28,14 @@ def connect(
         raise
     threading.Thread(target=relay.run, name="TLS relay", daemon=True).start()
     return plaintext
+
+
+def _tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Connect two TCP sockets to each other: clients set TCP options, which Unix sockets refuse."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+    return one, other
 
 
 class _Relay:
