@@ -26,7 +26,7 @@ use crate::capi::coroutine::{
 };
 use crate::capi::gil_cell::GilCell;
 #[cfg(Py_3_12)]
-use crate::event_loop::tasks;
+use crate::event_loop::task_and_future_creation;
 
 /// The coroutine of a request's task: `await application(scope, receive, send)`, and then the end of the exchange.
 ///
@@ -299,8 +299,12 @@ fn new_task<'py>(
     let py = coroutine.py();
     let event_loop = service.event_loop.bind(py);
     #[cfg(Py_3_12)]
-    if !tasks::has_task_factory(event_loop)? {
-        return tasks::new_eager_task(coroutine, service.task_keywords.bind(py), context);
+    if !task_and_future_creation::has_task_factory(event_loop)? {
+        return task_and_future_creation::new_eager_task(
+            coroutine,
+            service.task_keywords.bind(py),
+            context,
+        );
     }
     let create_task = event_loop.getattr(intern!(py, "create_task"))?;
     match context {

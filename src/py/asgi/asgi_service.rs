@@ -20,7 +20,7 @@ use crate::capi::bounded_arguments::List;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
-use crate::event_loop::tasks;
+use crate::event_loop::task_and_future_creation;
 
 /// A server's application, and the state that its requests share.
 ///
@@ -126,7 +126,7 @@ impl AsgiService {
             application,
             event_loop: event_loop.clone().unbind(),
             #[cfg(Py_3_12)]
-            task_keywords: tasks::eager_keywords(event_loop)?,
+            task_keywords: task_and_future_creation::eager_keywords(event_loop)?,
             template: scope::template(scope)?,
             root_path: (!root_path.to_str()?.is_empty()).then(|| RootPath {
                 text: root_path.clone().unbind(),
