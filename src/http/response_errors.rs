@@ -48,6 +48,16 @@ pub enum TooSlow {
     Little,
 }
 
+impl TooSlow {
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing_taken",
+            Self::Little => "little_taken",
+        }
+    }
+}
+
 impl Refusal {
     pub const fn new(status: u16, detail: &'static str) -> Self {
         Self { status, detail }

@@ -260,6 +260,14 @@ impl Holding {
         self.held
     }
 
+    /// Bytes of data that the connection holds, if it is charged to `account`; otherwise none.
+    pub fn data_of(&self, account: &Arc<Account>) -> usize {
+        match self.is_of(account) {
+            true => self.held,
+            false => 0,
+        }
+    }
+
     /// True if the connection holds no data.
     #[inline]
     pub fn is_empty(&self) -> bool {

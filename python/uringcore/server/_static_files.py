@@ -90,8 +90,8 @@ class StaticFiles:
     - ``hidden``: also publish files and folders whose names begin with a dot. ``.well-known`` at the top is
       always published.
     - ``precompressed``: answer with ``app.js.br``, ``app.js.zst`` or ``app.js.gz`` in place of ``app.js``
-      if the client prefers one of them. The siblings are not compared with the file: whoever writes it
-      writes them too.
+      if the client prefers one of them. The siblings are not compared with the file, so a deployment
+      has to write them together with it.
 
     Validators, conditions and ranges follow RFC 9110. A symbolic link is followed if it leads to a place
     inside of ``directory``; any other one counts as missing, as do devices, pipes, sockets, and files that

@@ -338,8 +338,8 @@ impl Uring {
         }
     }
 
-    /// Submits receives that failed because no buffer was free: as many as there are free buffers, the oldest first. More
-    /// would fail again, and each failure costs a completion.
+    /// Submits receives again that failed because no buffer was free. Each free buffer allows one receive, and the oldest
+    /// receives come first. A receive without a buffer would fail again, which costs a completion.
     fn resume_starved(&mut self, state: &mut BackendState) {
         for _ in 0..state.stream.available() {
             let Some(op) = state.table.next_starved(&mut self.starved_streams) else {

@@ -17,6 +17,7 @@ use super::response_compression::ResponseCompression;
 use super::scope;
 use super::websocket_limits::WebSocketLimits;
 use crate::capi::bounded_arguments::List;
+use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
@@ -259,6 +260,18 @@ impl AsgiService {
             Ok(core) => crate::event_loop::task_and_future_creation::new_future(core),
             Err(_) => event_loop.call_method0(intern!(py, "create_future")),
         }
+    }
+
+    /// Reports an exception of the server's own code in a connection of `version`. The server's log limits the number of
+    /// lines, and the exception handler of the loop does not, although a client may be able to repeat the exception.
+    /// Exceptions that end the loop are raised.
+    pub fn report_exception(&self, py: Python<'_>, version: &str, error: PyErr) -> PyResult<()> {
+        if is_exit(py, &error) {
+            return Err(error);
+        }
+        let message = format!("Exception in an {version} connection\n");
+        self.report_fault(py, ReportedFault::Server(error), &message);
+        Ok(())
     }
 
     /// Reports a fault to the server. If the server's function raises, the exception goes to `sys.unraisablehook`.

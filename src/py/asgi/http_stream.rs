@@ -1,8 +1,11 @@
 //! [`HttpStream`]: the stream of one request and its response, in any version of HTTP.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_http::response_errors::SendError;
 use uringcore_limits::semaphore::Permit;
 
 use super::open_file_permits::FileClient;
@@ -20,6 +23,26 @@ pub enum Refused {
     TooLarge(String),
     /// The connection cannot be used now, for instance because this is not the thread of its loop.
     Failed(PyErr),
+}
+
+impl From<SendError> for Refused {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Gone => Self::Gone,
+            SendError::Invalid(reason) => Self::Invalid(reason),
+            SendError::TooLarge { .. } => Self::TooLarge(error.to_string()),
+        }
+    }
+}
+
+/// Returns the fields without Content-Length if the method is HEAD in another case, such as `head`. The application takes
+/// the method for HEAD, so its response has no content, and the client expects content (RFC 9110 section 9.1).
+pub fn fitting<'a, 'b>(fields: &'a Fields<'b>, is_mistaken_for_head: bool) -> Cow<'a, Fields<'b>> {
+    if !is_mistaken_for_head {
+        return Cow::Borrowed(fields);
+    }
+    let kept = fields.iter().filter(|(name, _)| *name != b"content-length");
+    Cow::Owned(kept.copied().collect())
 }
 
 /// The reason for which an exchange ends early.

@@ -13,6 +13,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_http::request_head::Head;
+use uringcore_http::response_errors::Refusal;
 use uringcore_http::ws::Socket;
 use uringcore_limits::memory_budget::Charge;
 
@@ -21,6 +23,7 @@ use super::http_datagrams::QueuedDatagrams;
 use super::http_stream::{Ending, HttpStream, Refused};
 use super::receive_send_awaitables::MessageAwaitable;
 use super::response::Response;
+use super::scope::ConnectionInfo;
 use super::unread_body::Body;
 use crate::capi::future_wakeup::{Waiters, wake};
 use crate::capi::gil_cell::GilCell;
@@ -226,6 +229,49 @@ impl Request {
     pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
         self.send_pong(py);
         self.wake_writers(py)
+    }
+
+    /// Starts the application, or answers with 503 if the server is overloaded. `keep` is called between the two: the
+    /// connection has to know the request before the application runs.
+    pub fn call_application(
+        slf: &Bound<'_, Self>,
+        is_forwarded: bool,
+        keep: impl FnOnce(),
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let service = slf.get().service.get();
+        match service.is_overloaded(py) {
+            Ok(false) => {}
+            Err(error) => return Self::not_started(slf, error),
+            Ok(true) => {
+                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
+                return Self::refuse(slf, 503, "Service Unavailable");
+            }
+        }
+        keep();
+        Self::spawn(slf, is_forwarded).or_else(|error| Self::not_started(slf, error))
+    }
+
+    /// Answers a request that its HTTP version refuses, and reports the client's fault. `version` is that of the log
+    /// line.
+    pub fn refuse_invalid(
+        slf: &Bound<'_, Self>,
+        version: &str,
+        head: &Head,
+        refusal: Refusal,
+        info: &ConnectionInfo<'_>,
+    ) -> PyResult<()> {
+        if refusal.is_a_fault() {
+            let text = format!("Invalid {version} request received: {}.", refusal.detail);
+            let service = slf.get().service.get();
+            service.report_fault(slf.py(), ReportedFault::Client(&info.client), &text);
+        }
+        // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
+        let detail = match head.method.is_empty() {
+            true => "",
+            false => refusal.detail,
+        };
+        Self::refuse(slf, refusal.status, detail)
     }
 
     /// Answers the request without calling the application.

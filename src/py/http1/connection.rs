@@ -16,17 +16,16 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http1::{Connection, Event};
 use uringcore_http::request_head::Head;
-use uringcore_http::response_errors::{Refusal, TooSlow};
+use uringcore_http::response_errors::Refusal;
 use uringcore_limits::connection_limits::Admitted;
-use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
+use uringcore_limits::memory_budget::{Account, Charge, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use crate::asgi::asgi_service::{AsgiService, ReportedFault};
+use crate::asgi::asgi_service::AsgiService;
 use crate::asgi::open_file_permits::FileClient;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
-use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::http2::Http2Connection;
 use crate::tcp::connection_info::Ends;
@@ -394,18 +393,8 @@ impl Http1Connection {
         outcome
     }
 
-    /// Reports an exception of the server's own code in the server's log. The log limits the number of lines, and the
-    /// exception handler of the loop does not, although a client may be able to repeat the exception. Exceptions that
-    /// end the loop are raised.
     fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
-        if is_exit(py, &error) {
-            return Err(error);
-        }
-        let message = "Exception in an HTTP/1.1 connection\n";
-        self.asgi(py)
-            .get()
-            .report_fault(py, ReportedFault::Server(error), message);
-        Ok(())
+        self.asgi(py).get().report_exception(py, "HTTP/1.1", error)
     }
 
     fn handle(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
@@ -442,16 +431,7 @@ impl Http1Connection {
                 Request::content_refused(request.bind(py), refusal.status, refusal.detail)
             }
             (Event::Aborted, Some(request)) => request.get().disconnect(py),
-            (Event::TooSlow(why), _) => {
-                let name = match why {
-                    TooSlow::Nothing => "nothing_taken",
-                    TooSlow::Little => "little_taken",
-                };
-                match &this.service.get().on_slow {
-                    Some(on_slow) => on_slow.bind(py).call1((name,)).map(drop),
-                    None => Ok(()),
-                }
-            }
+            (Event::TooSlow(why), _) => this.service.get().report_slow(py, why),
             _ => Ok(()),
         }
     }
@@ -529,45 +509,19 @@ impl Http1Connection {
         info: &ConnectionInfo<'_>,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let service = this.asgi(py).get();
         if let Some(refusal) = received.refusal {
-            return Self::refuse(request, service, &received.head, refusal, info);
+            return Request::refuse_invalid(request, "HTTP/1.1", &received.head, refusal, info);
         }
         if this.is_short_of_memory(py) {
             return Request::refuse(request, 503, "Service Unavailable");
         }
-        match service.is_overloaded(py) {
-            Ok(false) => {}
-            Err(error) => return Request::not_started(request, error),
-            Ok(true) => {
-                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Request::refuse(request, 503, "Service Unavailable");
-            }
-        }
-        let kept = request.clone().unbind();
-        let old = this
-            .state
-            .with(py, |state| state.request.replace((received.serial, kept)));
-        drop(old);
-        Request::spawn(request, received.head.is_forwarded())
-            .or_else(|error| Request::not_started(request, error))
-    }
-
-    fn refuse(
-        request: &Bound<'_, Request>,
-        service: &AsgiService,
-        head: &Head,
-        refusal: Refusal,
-        info: &ConnectionInfo<'_>,
-    ) -> PyResult<()> {
-        let text = format!("Invalid HTTP/1.1 request received: {}.", refusal.detail);
-        service.report_fault(request.py(), ReportedFault::Client(&info.client), &text);
-        // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
-        let detail = match head.method.is_empty() {
-            true => "",
-            false => refusal.detail,
-        };
-        Request::refuse(request, refusal.status, detail)
+        Request::call_application(request, received.head.is_forwarded(), || {
+            let kept = request.clone().unbind();
+            let old = this
+                .state
+                .with(py, |state| state.request.replace((received.serial, kept)));
+            drop(old);
+        })
     }
 
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
@@ -610,9 +564,8 @@ impl TcpConnection for Py<Http1Connection> {
 
     fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
         self.get().state.with(py, |state| {
-            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
-            let holding = holding.filter(|holding| holding.is_of(account));
-            holding.map_or(0, Holding::data)
+            let admitted = state.admitted.as_ref();
+            admitted.map_or(0, |admitted| admitted.holding.data_of(account))
         })
     }
 

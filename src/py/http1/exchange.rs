@@ -30,12 +30,8 @@ impl Exchange {
         let sent = connection
             .get()
             .with_http(py, |http| command(http, self.serial, now));
-        match sent {
-            Ok(()) => Http1Connection::flush(connection).map_err(Refused::Failed),
-            Err(SendError::Gone) => Err(Refused::Gone),
-            Err(SendError::Invalid(reason)) => Err(Refused::Invalid(reason)),
-            Err(error @ SendError::TooLarge { .. }) => Err(Refused::TooLarge(error.to_string())),
-        }
+        sent?;
+        Http1Connection::flush(connection).map_err(Refused::Failed)
     }
 }
 

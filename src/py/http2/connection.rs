@@ -17,17 +17,16 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_http::http2::{Code, Connection, Event};
 use uringcore_http::request_head::Head;
-use uringcore_http::response_errors::{Refusal, TooSlow};
+use uringcore_http::response_errors::Refusal;
 use uringcore_limits::connection_limits::Admitted;
-use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
+use uringcore_limits::memory_budget::{Account, Charge, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
 use super::exchange::Exchange;
-use crate::asgi::asgi_service::{AsgiService, ReportedFault};
+use crate::asgi::asgi_service::AsgiService;
 use crate::asgi::open_file_permits::FileClient;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
-use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::tcp::connection_info::Ends;
 use crate::tcp::lower_transport::LowerTransport;
@@ -326,18 +325,8 @@ impl Http2Connection {
         outcome
     }
 
-    /// Reports an exception of the server's own code in the server's log. The log limits the number of lines, and the
-    /// exception handler of the loop does not, although a client may be able to repeat the exception. Exceptions that
-    /// end the loop are raised.
     fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
-        if is_exit(py, &error) {
-            return Err(error);
-        }
-        let message = "Exception in an HTTP/2 connection\n";
-        self.asgi(py)
-            .get()
-            .report_fault(py, ReportedFault::Server(error), message);
-        Ok(())
+        self.asgi(py).get().report_exception(py, "HTTP/2", error)
     }
 
     fn handle(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
@@ -365,16 +354,7 @@ impl Http2Connection {
             Event::Aborted { stream_id } => {
                 this.with_request(py, stream_id, |request| request.get().disconnect(py))
             }
-            Event::TooSlow(why) => {
-                let name = match why {
-                    TooSlow::Nothing => "nothing_taken",
-                    TooSlow::Little => "little_taken",
-                };
-                match &this.service.get().on_slow {
-                    Some(on_slow) => on_slow.bind(py).call1((name,)).map(drop),
-                    None => Ok(()),
-                }
-            }
+            Event::TooSlow(why) => this.service.get().report_slow(py, why),
         }
     }
 
@@ -433,10 +413,15 @@ impl Http2Connection {
         };
         match (made, refusal) {
             (Ok((request, ends)), Some(refusal)) => {
-                let service = this.asgi(py).get();
-                Self::refuse(&request, service, head, refusal, &ends)
+                Request::refuse_invalid(&request, "HTTP/2", head, refusal, &ends)
             }
-            (Ok((request, _)), None) => Self::start(&request, slf, stream_id, head),
+            (Ok((request, _)), None) => {
+                Request::call_application(&request, head.is_forwarded(), || {
+                    this.state.with(py, |state| {
+                        state.requests.insert(stream_id, request.clone().unbind())
+                    });
+                })
+            }
             (Err(error), _) => {
                 reset(Code::InternalError);
                 Err(error)
@@ -495,47 +480,6 @@ impl Http2Connection {
         Bound::new(py, request)
     }
 
-    /// Starts the application of a request, unless the server is overloaded.
-    fn start(
-        request: &Bound<'_, Request>,
-        slf: &Bound<'_, Self>,
-        stream_id: u64,
-        head: &Head,
-    ) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let service = this.asgi(py).get();
-        match service.is_overloaded(py) {
-            Ok(false) => {}
-            Err(error) => return Request::not_started(request, error),
-            Ok(true) => {
-                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Request::refuse(request, 503, "Service Unavailable");
-            }
-        }
-        this.state.with(py, |state| {
-            state.requests.insert(stream_id, request.clone().unbind())
-        });
-        Request::spawn(request, head.is_forwarded())
-            .or_else(|error| Request::not_started(request, error))
-    }
-
-    fn refuse(
-        request: &Bound<'_, Request>,
-        service: &AsgiService,
-        head: &Head,
-        refusal: Refusal,
-        ends: &ConnectionInfo<'_>,
-    ) -> PyResult<()> {
-        let text = format!("Invalid HTTP/2 request received: {}.", refusal.detail);
-        service.report_fault(request.py(), ReportedFault::Client(&ends.client), &text);
-        // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
-        let detail = match head.method.is_empty() {
-            true => "",
-            false => refusal.detail,
-        };
-        Request::refuse(request, refusal.status, detail)
-    }
-
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
     fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
         let ends = || {
@@ -586,9 +530,8 @@ impl TcpConnection for Py<Http2Connection> {
 
     fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
         self.get().state.with(py, |state| {
-            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
-            let holding = holding.filter(|holding| holding.is_of(account));
-            holding.map_or(0, Holding::data)
+            let admitted = state.admitted.as_ref();
+            admitted.map_or(0, |admitted| admitted.holding.data_of(account))
         })
     }
 

@@ -1,6 +1,5 @@
 //! One stream of an HTTP/2 connection, as the [`HttpStream`] of a request.
 
-use std::borrow::Cow;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,15 +10,13 @@ use uringcore_http::response_errors::SendError;
 use uringcore_limits::semaphore::Permit;
 
 use super::connection::Http2Connection;
-use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused};
+use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused, fitting};
 use crate::asgi::open_file_permits::FileClient;
 
 pub struct Exchange {
     pub connection: Py<Http2Connection>,
     pub stream_id: u64,
-    /// The method is HEAD in another case, such as `head`. The application takes it for HEAD, so the response has no
-    /// content. It has no Content-Length either, because the client would expect content of that length (RFC 9110
-    /// section 9.1).
+    /// The method is HEAD in another case, such as `head` ([`fitting`]).
     pub is_mistaken_for_head: bool,
 }
 
@@ -34,12 +31,8 @@ impl Exchange {
         let sent = connection
             .get()
             .with_http(py, |http| command(http, self.stream_id, now));
-        match sent {
-            Ok(()) => Http2Connection::flush(connection).map_err(Refused::Failed),
-            Err(SendError::Gone) => Err(Refused::Gone),
-            Err(SendError::Invalid(reason)) => Err(Refused::Invalid(reason)),
-            Err(error @ SendError::TooLarge { .. }) => Err(Refused::TooLarge(error.to_string())),
-        }
+        sent?;
+        Http2Connection::flush(connection).map_err(Refused::Failed)
     }
 
     /// Runs a command whose caller cannot handle an exception. An exception goes to `sys.unraisablehook`; it occurs if
@@ -51,19 +44,11 @@ impl Exchange {
             error.write_unraisable(py, Some(connection));
         }
     }
-
-    fn fit<'a, 'b>(&self, fields: &'a Fields<'b>) -> Cow<'a, Fields<'b>> {
-        if !self.is_mistaken_for_head {
-            return Cow::Borrowed(fields);
-        }
-        let fitting = fields.iter().filter(|(name, _)| *name != b"content-length");
-        Cow::Owned(fitting.copied().collect())
-    }
 }
 
 impl HttpStream for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
-        let fields = self.fit(fields);
+        let fields = fitting(fields, self.is_mistaken_for_head);
         self.send(py, |http, stream_id, now| {
             http.send_headers(stream_id, &fields, end, now)
         })
@@ -76,7 +61,7 @@ impl HttpStream for Exchange {
         content: Bytes,
         end: bool,
     ) -> Result<(), Refused> {
-        let fields = self.fit(fields);
+        let fields = fitting(fields, self.is_mistaken_for_head);
         self.send(py, |http, stream_id, now| {
             http.respond(stream_id, &fields, content, end, now)
         })

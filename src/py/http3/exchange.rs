@@ -3,8 +3,6 @@
 //! An application sees a method such as `head` as HEAD, because ASGI's methods are in upper case, so its response has
 //! no content. For the client `head` is another method than HEAD, so the response must have no Content-Length either.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -14,32 +12,20 @@ use uringcore_http::response_errors::SendError;
 use uringcore_limits::semaphore::Permit;
 
 use super::http3_connection::Http3Connection;
-use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused};
+use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused, fitting};
 use crate::asgi::open_file_permits::FileClient;
 
 pub struct Exchange {
     pub connection: Py<Http3Connection>,
     pub stream_id: u64,
-    /// The method is HEAD in another case, such as `head`. The application takes it for HEAD, so the response has no
-    /// content. It has no Content-Length either, because the client would expect content of that length (RFC 9110
-    /// section 9.1).
+    /// The method is HEAD in another case, such as `head` ([`fitting`]).
     pub is_mistaken_for_head: bool,
-}
-
-impl Exchange {
-    fn fit<'a, 'b>(&self, fields: &'a Fields<'b>) -> Cow<'a, Fields<'b>> {
-        if !self.is_mistaken_for_head {
-            return Cow::Borrowed(fields);
-        }
-        let fitting = fields.iter().filter(|(name, _)| *name != b"content-length");
-        Cow::Owned(fitting.copied().collect())
-    }
 }
 
 impl HttpStream for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let fields = self.fit(fields);
+        let fields = fitting(fields, self.is_mistaken_for_head);
         let sent = self
             .connection
             .get()
@@ -57,7 +43,7 @@ impl HttpStream for Exchange {
         end: bool,
     ) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let fields = self.fit(fields);
+        let fields = fitting(fields, self.is_mistaken_for_head);
         let sent = self
             .connection
             .get()
@@ -178,12 +164,8 @@ impl HttpStream for Exchange {
 
 fn outcome(sent: PyResult<Option<Result<(), SendError>>>) -> Result<(), Refused> {
     match sent {
-        Ok(Some(Ok(()))) => Ok(()),
-        Ok(None | Some(Err(SendError::Gone))) => Err(Refused::Gone),
-        Ok(Some(Err(SendError::Invalid(reason)))) => Err(Refused::Invalid(reason)),
-        Ok(Some(Err(error @ SendError::TooLarge { .. }))) => {
-            Err(Refused::TooLarge(error.to_string()))
-        }
+        Ok(Some(sent)) => sent.map_err(Refused::from),
+        Ok(None) => Err(Refused::Gone),
         Err(error) => Err(Refused::Failed(error)),
     }
 }

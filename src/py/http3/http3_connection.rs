@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_http::http3::{Connection, Event};
 use uringcore_http::request_head::Head;
-use uringcore_http::response_errors::{Refusal, TooSlow};
+use uringcore_http::response_errors::Refusal;
 use uringcore_http::ws::Socket;
 use uringcore_limits::memory_budget::{Charge, Queued};
 use uringcore_limits::semaphore::Semaphore;
@@ -20,10 +20,9 @@ use uringcore_quic::{self as quic, ConnectionKey};
 use super::connection_info::Tls;
 use super::exchange::Exchange;
 use super::http3_limits::Http3Limits;
-use crate::asgi::asgi_service::{AsgiService, ReportedFault};
+use crate::asgi::asgi_service::AsgiService;
 use crate::asgi::request::Request;
 use crate::asgi::scope;
-use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, QuicEndpoint, StreamProtocol};
 use crate::webtransport::session_limits::WebTransportLimits;
@@ -401,18 +400,8 @@ impl Http3Connection {
         outcome.and(reported)
     }
 
-    /// Reports an exception of the server's own code in the server's log. Lines of the log are limited, those of the
-    /// loop's exception handler are not, and a client may be able to repeat the exception. Returns exceptions that must
-    /// leave the loop.
     fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
-        if is_exit(py, &error) {
-            return Err(error);
-        }
-        let message = "Exception in an HTTP/3 connection\n";
-        self.service
-            .get()
-            .report_fault(py, ReportedFault::Server(error), message);
-        Ok(())
+        self.service.get().report_exception(py, "HTTP/3", error)
     }
 
     fn handle_event(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
@@ -441,8 +430,7 @@ impl Http3Connection {
                 request.get().datagram(py, data.clone())
             }),
             Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
-            Event::TooSlow(TooSlow::Nothing) => this.notify_program(py, "nothing_taken", false),
-            Event::TooSlow(TooSlow::Little) => this.notify_program(py, "little_taken", false),
+            Event::TooSlow(why) => this.notify_program(py, why.name(), false),
             Event::Aborted { stream_id } => {
                 with(stream_id, &|request| request.get().disconnect(py))
             }
@@ -521,30 +509,13 @@ impl Http3Connection {
         };
         let request = Bound::new(py, request)?;
         if let Some(refusal) = refusal {
-            let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
-            if refusal.is_a_fault() {
-                service.report_fault(py, ReportedFault::Client(&ends.client), &text);
-            }
-            // The refused request may have been a HEAD, whose response must have no content.
-            let detail = match head.method.is_empty() {
-                true => "",
-                false => refusal.detail,
-            };
-            return Request::refuse(&request, refusal.status, detail);
+            return Request::refuse_invalid(&request, "HTTP/3", head, refusal, &ends);
         }
-        match service.is_overloaded(py) {
-            Ok(false) => {}
-            Err(error) => return Request::not_started(&request, error),
-            Ok(true) => {
-                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Request::refuse(&request, 503, "Service Unavailable");
-            }
-        }
-        this.state.with(py, |state| {
-            state.requests.insert(stream_id, request.clone().unbind())
-        });
-        Request::spawn(&request, head.is_forwarded())
-            .or_else(|error| Request::not_started(&request, error))
+        Request::call_application(&request, head.is_forwarded(), || {
+            this.state.with(py, |state| {
+                state.requests.insert(stream_id, request.clone().unbind())
+            });
+        })
     }
 
     /// Ends a request whose application has returned.

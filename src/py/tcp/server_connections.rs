@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PySet};
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_http::request_head::Head;
+use uringcore_http::response_errors::TooSlow;
 use uringcore_http::ws::{self, Socket};
 use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
 use uringcore_limits::memory_budget::{Account, Budget};
@@ -239,6 +240,14 @@ impl TcpService {
         });
         found.sort_by_key(|(bytes, _)| Reverse(*bytes));
         found
+    }
+
+    /// Reports a response that was abandoned because its client reads too slowly.
+    pub fn report_slow(&self, py: Python<'_>, why: TooSlow) -> PyResult<()> {
+        match &self.on_slow {
+            Some(on_slow) => on_slow.bind(py).call1((why.name(),)).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Adds a connection, whose object is `protocol`. Returns its number.
