@@ -3,6 +3,8 @@
 //!
 //! Not here: the fields that must be present, and their consistency (`field_validation.rs`).
 
+use uringcore_wire::uri::is_in_host_and_port;
+
 use super::field_validation::{NAME_BYTES, Reason};
 
 /// A method is a token (RFC 9110 section 9.1).
@@ -41,24 +43,7 @@ pub(super) fn has_mandatory_authority(scheme: &[u8]) -> bool {
 /// Checks the characters of an authority (RFC 3986 section 3.2): no white space, and no delimiter that would end it.
 /// Userinfo is forbidden (RFC 9114 section 4.3.1), except for schemes without rules here (`userinfo`).
 pub(super) fn check_authority(authority: &[u8], userinfo: bool) -> Result<(), Reason> {
-    let is_valid = |&byte: &u8| match byte {
-        b'@' => userinfo,
-        // unreserved, sub-delims, the "%" of percent-encoding, and the characters of an IP literal and a port.
-        b'-'
-        | b'.'
-        | b'_'
-        | b'~'
-        | b'!'
-        | b'$'
-        | b'&'..=b','
-        | b';'
-        | b'='
-        | b'%'
-        | b':'
-        | b'['
-        | b']' => true,
-        _ => byte.is_ascii_alphanumeric(),
-    };
+    let is_valid = |&byte: &u8| is_in_host_and_port(byte) || (byte == b'@' && userinfo);
     if authority.iter().all(is_valid) {
         Ok(())
     } else if authority.contains(&b'@') && !userinfo {

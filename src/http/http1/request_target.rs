@@ -1,6 +1,7 @@
 //! Parses a request's target (RFC 9112 section 3.2), and checks its host.
 
 use bytes::Bytes;
+use uringcore_wire::uri::is_in_host_and_port;
 
 use crate::response_errors::Refusal;
 
@@ -58,25 +59,9 @@ impl Target {
     }
 }
 
-/// True if all characters may occur in a host with a port (RFC 3986 section 3.2). A delimiter that ends the host is not
-/// among them, and neither is the `@` of a userinfo (RFC 9110 section 4.2.4).
+/// True if all characters may occur in a host with a port.
 pub(super) fn is_host(host: &[u8]) -> bool {
-    host.iter().all(|byte| match byte {
-        b'-'
-        | b'.'
-        | b'_'
-        | b'~'
-        | b'!'
-        | b'$'
-        | b'&'..=b','
-        | b';'
-        | b'='
-        | b'%'
-        | b':'
-        | b'['
-        | b']' => true,
-        byte => byte.is_ascii_alphanumeric(),
-    })
+    host.iter().copied().all(is_in_host_and_port)
 }
 
 #[cfg(test)]
