@@ -35,6 +35,16 @@ pub fn span(seconds: f64) -> Option<Duration> {
         .filter(|span| *span <= SPAN_MAX)
 }
 
+/// Converts the seconds of the argument `name`, which must be above 0. Raises `ValueError` with this name.
+pub fn positive_span(name: &str, seconds: f64) -> PyResult<Duration> {
+    match span(seconds) {
+        Some(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(PyValueError::new_err(format!(
+            "{name}: must be a number of seconds above 0, and no more than a century, not {seconds}"
+        ))),
+    }
+}
+
 impl BytesLike<'_> {
     pub fn into_vec(self) -> Vec<u8> {
         self.0.into_owned()

@@ -1,12 +1,11 @@
 //! The limits of a server's HTTP/3 connections, as Python passes them.
 
 use bytes::Bytes;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_h3::Settings;
 use uringcore_http::http3::{Limits, Unsafe};
 
-use crate::capi::bounded_arguments::{self, List};
+use crate::capi::bounded_arguments::{List, positive_span};
 
 /// Checked limits of a server's HTTP/3 connections. Times are in seconds.
 ///
@@ -55,26 +54,20 @@ impl Http3Limits {
         let has_datagrams = !protocols.0.is_empty();
         let protocols = protocols.0.into_iter().map(Bytes::from);
         let websocket = Bytes::from_static(b"websocket");
-        let seconds = |name: &str, value: f64| match bounded_arguments::span(value) {
-            Some(duration) if !duration.is_zero() => Ok(duration),
-            _ => Err(PyValueError::new_err(format!(
-                "{name}: must be a number of seconds above 0, and no more than a century, not {value}"
-            ))),
-        };
         Ok(Self {
             limits: Limits {
                 open_requests: max_requests,
                 requests: max_requests_per_connection,
                 early_resets: max_early_resets,
                 early_resets_per_second: early_reset_rate,
-                header_timeout: seconds("header_timeout", header_timeout)?,
-                body_timeout: seconds("body_timeout", body_timeout)?,
+                header_timeout: positive_span("header_timeout", header_timeout)?,
+                body_timeout: positive_span("body_timeout", body_timeout)?,
                 body_rate,
-                send_timeout: seconds("send_timeout", send_timeout)?,
+                send_timeout: positive_span("send_timeout", send_timeout)?,
                 send_rate,
-                send_rate_grace: seconds("send_rate_grace", send_rate_grace)?,
+                send_rate_grace: positive_span("send_rate_grace", send_rate_grace)?,
                 protocols: std::iter::once(websocket).chain(protocols).collect(),
-                keep_alive: seconds("keep_alive", keep_alive)?,
+                keep_alive: positive_span("keep_alive", keep_alive)?,
                 unsafe_early: match refuses_early {
                     true => Unsafe::Refused,
                     false => Unsafe::Waits,

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_http::{http1, http2};
 use uringcore_limits::connection_limits::{self, Connections};
 use uringcore_limits::token_bucket::Rate;
 
-use crate::capi::bounded_arguments;
+use crate::capi::bounded_arguments::positive_span;
 use crate::memory_budget::budget_of;
 
 /// The limits of all clients together: the fields of `uringcore.quic.ServerLimits` that apply to TCP.
@@ -78,12 +77,12 @@ impl TcpLimits {
             header_fields: max_header_fields,
             requests: max_requests_per_connection,
             running_applications: max_requests.saturating_mul(RUNNING_APPLICATIONS_FACTOR),
-            header_timeout: seconds("header_timeout", header_timeout)?,
-            body_timeout: seconds("body_timeout", body_timeout)?,
+            header_timeout: positive_span("header_timeout", header_timeout)?,
+            body_timeout: positive_span("body_timeout", body_timeout)?,
             body_rate,
-            send_timeout: seconds("send_timeout", send_timeout)?,
+            send_timeout: positive_span("send_timeout", send_timeout)?,
             send_rate,
-            send_rate_grace: seconds("send_rate_grace", send_rate_grace)?,
+            send_rate_grace: positive_span("send_rate_grace", send_rate_grace)?,
             keep_alive: seconds_or_none("keep_alive", keep_alive)?,
             websockets,
             // With TLS the version is negotiated by ALPN.
@@ -143,20 +142,11 @@ impl TcpLimits {
     }
 }
 
-fn seconds(name: &str, value: f64) -> PyResult<Duration> {
-    match bounded_arguments::span(value) {
-        Some(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(PyValueError::new_err(format!(
-            "{name}: must be a number of seconds above 0, and no more than a century, not {value}"
-        ))),
-    }
-}
-
 /// Converts seconds, and accepts 0 as uvicorn does.
 fn seconds_or_none(name: &str, value: f64) -> PyResult<Duration> {
     match value {
         0.0 => Ok(Duration::ZERO),
-        value => seconds(name, value),
+        value => positive_span(name, value),
     }
 }
 
