@@ -5,13 +5,12 @@ It is for tests of what a server or a client does once it runs. Tests of the sta
 processes, of the environment and of descriptors start an interpreter for each process, as a user does
 (tests/server/harness.py).
 
-Each test process has one fork server, which ends with it. The kernel kills its processes when it ends.
+Each test process has one fork server, which kills its processes and ends when the test process does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -25,19 +24,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
-
-from tests.support.child_processes import bound
 
 __all__ = ["ForkServer", "ForkedProcess", "forks"]
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 NUMBER = struct.Struct("i")
-PR_SET_PDEATHSIG = 1
 # The modules of a server that runs, without an application and its framework.
 IMPORTED = (
     "uringcore.http3._get_command",
@@ -103,7 +99,7 @@ class ForkServer:
         command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                bound(command),
+                command,
                 cwd=ROOT,
                 env=environment,
                 pass_fds=(theirs.fileno(),),
@@ -235,6 +231,7 @@ def _serve(control: socket.socket) -> list[str]:
                 continue
             request, files, _, _ = socket.recv_fds(control, 1 << 20, 4)
             if not request:
+                _kill(running)
                 os._exit(0)
             *streams, status = files
             pid = os.fork()
@@ -250,6 +247,14 @@ def _serve(control: socket.socket) -> list[str]:
             poll.register(process, select.POLLIN)
 
 
+def _kill(processes: Collection[int]) -> None:
+    """Kills processes by their descriptors, and waits until they have ended."""
+    for process in processes:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    for process in processes:
+        os.waitid(os.P_PIDFD, process, os.WEXITED)
+
+
 def _report(process: int, pid: int, pipe: int) -> None:
     """Writes a process's exit status to its pipe."""
     _, status = os.waitpid(pid, 0)
@@ -261,7 +266,6 @@ def _report(process: int, pid: int, pipe: int) -> None:
 
 def _become(streams: list[int], others: list[int]) -> None:
     """Gives a forked process its standard streams, and no other descriptor."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     for descriptor in [*streams, *others]:
