@@ -88,9 +88,17 @@ FACE_ROWS = (
     ("handshake", "handshake", HANDSHAKES),
     ("round trip of 100 bytes", "ping", ECHO),
     ("request of 100 bytes, 100 at once", "requests", REQUESTS),
+    ("DATAGRAM of 1,000 bytes, 100 at once", "datagrams", REQUESTS),
     ("64 KiB writes to the client, per KiB", "download", (4096, 16384)),
     ("1 KiB writes from the client, per KiB", "upload", (1024, 4096)),
 )
+UNSERVED = {
+    # It only echoes streams.
+    QUIC_STREAMS: ("datagrams", "download", "upload"),
+    # Another task of each connection would serve them, which is not part of a handshake.
+    QUIC_NATIVE: ("datagrams",),
+}
+"""The modes that a server does not serve."""
 WEBTRANSPORT_ROWS = (
     ("stream of 100 bytes, 8 at once", "streams"),
     ("session, 8 at once", "sessions"),
@@ -315,8 +323,7 @@ def count_face(face: str, mark: Marks, times: int) -> None:
             starting = quic_bulk.start_server("uringcore", port, configuration, streams)
             serving = loop.run_until_complete(starting)
         for title, mode, counts in FACE_ROWS:
-            if face == QUIC_STREAMS and mode in ("download", "upload"):
-                # This server only echoes.
+            if mode in UNSERVED.get(face, ()):
                 continue
             asking = ServedRow(loop, "quic_client", port, certificate, mode)
             count_rows({title: asking}, more(counts, times), mark)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.programs.quic_client PORT CERTIFICATE MODE
 
-Each line on stdin is a number of handshakes, of round trips or requests of 100 bytes, or of KiB in either
-direction in writes of 1 KiB or 64. A byte on stdout follows once all is done and acknowledged. The protocol
-is that of the bulk servers (`native/quic_load.rs`). Like `echo_client.py` it runs when the server, on the
-same core, is idle.
+Each line on stdin is a number of handshakes, of round trips or requests of 100 bytes, of DATAGRAM frames of
+1,000 bytes, or of KiB in either direction in writes of 1 KiB or 64. A byte on stdout follows once all is done
+and acknowledged. The protocol is that of the bulk servers (`native/quic_load.rs`). Like `echo_client.py` it
+runs when the server, on the same core, is idle.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from uringcore import quic
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext
 
 MESSAGE = bytes(100)
+DATAGRAM = bytes(1000)
 AT_ONCE = 100
 KIB = 1024
 
@@ -92,6 +93,15 @@ class Work:
             answer = await stream.read()
             if int.from_bytes(answer, "big") != count * KIB:
                 raise ValueError(f"a wrong answer: {answer!r}")
+
+
+    async def datagrams(self, connection: quic.Connection, count: int) -> None:
+        """`count` DATAGRAM frames that come back."""
+        for number in shares(count, count // AT_ONCE):
+            connection.send_datagrams([DATAGRAM] * number)
+            due = number
+            while due > 0:
+                due -= len(await connection.receive_datagrams())
 
 
 Do = Callable[[quic.Connection, int], Coroutine[Any, Any, None]]

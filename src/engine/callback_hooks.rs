@@ -23,8 +23,9 @@ impl Engine {
         self.held.delay.progress().begin(count);
     }
 
-    /// The host calls this when the running callback handles `events` events in `parts` parts. The end of each part
-    /// counts like the end of a callback.
+    /// The host calls this before a callback handles `events` events in `parts` parts, for example one part for each
+    /// connection; [`end_part`](Self::end_part) follows each part. The average duration of a callback counts each
+    /// event as one callback, and held bytes may be sent at the end of each part.
     pub fn begin_parts(&mut self, parts: usize, events: usize) {
         self.held.delay.begin_parts(parts, events);
     }

@@ -294,7 +294,8 @@ impl Driver {
         self.leave_if_forked();
         match &mut self.inner {
             Inner::Uring(uring) => uring.suspend(&mut self.state, limit),
-            // Operations in an epoll set are bound to no thread, so they stay where they are.
+            // Operations in an epoll set are bound to no thread, so none has to be stopped. Those still queued are
+            // started.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }

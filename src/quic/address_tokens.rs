@@ -193,7 +193,7 @@ const NEW_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
 /// A server sends each client two tokens: one for the next connection, and a spare one.
 const SENT: u32 = 2;
 const INBOX_MAX: usize = 16;
-/// The number of used tokens in the log, which then has about 2 MiB.
+/// The maximum number of used tokens in the log. A full log has about 2 MiB.
 const USED_MAX: usize = 65_536;
 
 #[cfg(test)]

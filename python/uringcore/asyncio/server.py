@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
+from uringcore.quic._accept_settings import AcceptSettings, ServerFactory
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._open_endpoint import open_server
-from uringcore.quic._server_endpoint_settings import AcceptSettings, ServerFactory
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import _TicketCallbacks

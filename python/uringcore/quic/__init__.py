@@ -47,7 +47,7 @@ The modules behind them:
 | ``_configuration_conversion`` | conversion of a configuration for the extension |
 | ``_credential_loading`` | loading certificates and keys |
 | ``_named_certificate`` | selecting one of a server's certificates |
-| ``_server_endpoint_settings`` | a server endpoint's limits, and the protocol object of a new connection |
+| ``_accept_settings`` | the protocol object, configuration and worker of a new connection |
 | ``_close_argument_checks`` | checks of arguments of closes and resets |
 | ``_available_memory`` | the memory of this process, and the part that clients may fill |
 | ``_session_store_thread`` | the thread that calls a session store |

@@ -16,11 +16,11 @@ from typing import Any
 
 from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
+from uringcore.quic._accept_settings import AcceptSettings, ProtocolFactory
 from uringcore.quic._close_argument_checks import check_code, check_reason
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._foreign_loops import ForeignDriver, log_faster_loop
 from uringcore.quic._happy_eyeballs import Attempt
-from uringcore.quic._server_endpoint_settings import AcceptSettings, ProtocolFactory
 from uringcore.quic._udp_sockets import (
     further_socket,
     is_connected,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uringcore._uringcore import LoopCore
-from uringcore.quic._endpoint_transport import QuicTransport
-from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, interleaved
-from uringcore.quic._server_endpoint_settings import (
+from uringcore.quic._accept_settings import (
     AcceptSettings,
     ProtocolFactory,
     ServerFactory,
     endpoint_options,
 )
+from uringcore.quic._endpoint_transport import QuicTransport
+from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, interleaved
 from uringcore.quic._udp_sockets import bound_socket, connect_socket, resolve
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection

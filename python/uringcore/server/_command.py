@@ -419,7 +419,8 @@ def start(app: str, **options: Any) -> None:
                     keys[kind] = options[name].name
                     options[name] = options[name].read()
             if options.get("log_config") is None:
-                # Without the option uvicorn's configuration is used. None would leave logging unconfigured.
+                # uvicorn uses its own logging configuration only if `log_config` is absent. With None it
+                # would configure no logging at all.
                 options.pop("log_config", None)
             for name in UNSAID:
                 if options[f"http3_{name}"] is None:

@@ -101,7 +101,7 @@ pub struct Connection {
     is_closed_for_abuse: bool,
     /// The number of bytes that the host has written so far.
     written: u64,
-    /// The progress of the written bytes; `None` if none wait for the client.
+    /// How fast the client receives what was written. `None` while it has received everything.
     stall: Option<Stall>,
 }
 

@@ -1,8 +1,8 @@
 //! File operations of the ring, with a Python future each.
 //!
-//! Each function starts one operation and returns its [`FileOperation`]. A caller that is cancelled passes a callback
-//! for the result to `abandon`, because the operation may complete before its cancellation: a read has moved the
-//! file's position then, and an open has made a descriptor.
+//! Each function starts one operation and returns its [`FileOperation`]. A caller that is cancelled calls `abandon`
+//! with a callback, which gets the result: the operation may complete before its cancellation, and then a read has
+//! moved the file's position, and an open has made a descriptor.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -313,7 +313,7 @@ fn file_open(
     start(slf, Some(names), request)
 }
 
-/// Reads at most ``size`` bytes at ``offset``, or at the file's position if that is negative.
+/// Reads at most ``size`` bytes at ``offset``, or at the file's position if ``offset`` is negative.
 #[pyfunction]
 fn file_read(
     slf: &Bound<'_, LoopCore>,

@@ -171,7 +171,8 @@ impl SendQueue {
     }
 }
 
-/// A write of at least this many bytes becomes a piece of its own and is not copied.
+/// A write of at least this many bytes becomes a piece of its own and is not copied here. `py::capi::buffer` decides
+/// whether Python's object is copied before.
 const PIECE_MIN: usize = 16 << 10;
 /// Small writes are joined to pieces of at most this many bytes. A larger write is cut into such pieces.
 const PIECE_MAX: usize = 64 << 10;

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from uringcore.quic._accept_settings import AcceptSettings, ServerFactory
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import ListenerClosedError, QuicConfigurationError
-from uringcore.quic._server_endpoint_settings import AcceptSettings, ServerFactory
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
 from uringcore.quic.configuration import QuicConfiguration

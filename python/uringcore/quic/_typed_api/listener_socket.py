@@ -7,9 +7,9 @@ import errno
 import socket
 from dataclasses import dataclass
 
+from uringcore.quic._accept_settings import AcceptSettings
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._open_endpoint import open_server
-from uringcore.quic._server_endpoint_settings import AcceptSettings
 from uringcore.quic.workers import PortWorker
 
 __all__ = ["Binding"]

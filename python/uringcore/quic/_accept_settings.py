@@ -1,4 +1,7 @@
-"""The settings of a server's endpoint: its limits, and the protocol object of a new connection."""
+"""What an endpoint does with a new connection: its protocol object, its configuration and its worker.
+
+``endpoint_options`` has the limits of every endpoint, including a client's.
+"""
 
 from __future__ import annotations
 
