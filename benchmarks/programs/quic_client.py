@@ -94,7 +94,6 @@ class Work:
             if int.from_bytes(answer, "big") != count * KIB:
                 raise ValueError(f"a wrong answer: {answer!r}")
 
-
     async def datagrams(self, connection: quic.Connection, count: int) -> None:
         """`count` DATAGRAM frames that come back."""
         for number in shares(count, count // AT_ONCE):

@@ -48,7 +48,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_request_counters``, ``_stats_snapshot`` | event counters; a snapshot of a server |
 | ``_metric_definitions``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
 | ``_metrics_port`` | a separate TCP port for metrics |
-| ``_worker_reports`` | exchange of reports among the processes of one server |
+| ``_worker_stats_exchange`` | exchange of reports among the processes of one server |
 | ``_common_asgi_scope`` | the part of ASGI's scope that all requests share |
 | ``_static_compression_proxy_options`` | options of the features in the next rows |
 | ``_proxy_protocol`` | ``--proxy-protocol``: the header that a proxy sends before a client's bytes |

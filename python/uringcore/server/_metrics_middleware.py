@@ -21,7 +21,7 @@ from uringcore.server._metric_definitions import families
 from uringcore.server._request_counters import Counters
 from uringcore.server._shared_result import SharedResult
 from uringcore.server._stats_snapshot import Endpoint, Report, Sources, make_report
-from uringcore.server._worker_reports import WorkerReports
+from uringcore.server._worker_stats_exchange import WorkerReports
 
 __all__ = ["MetricsMiddleware"]
 

@@ -8,7 +8,7 @@
 //! short) reports it.
 //!
 //! `poll` operations stay in the ring, because they carry no data. A thread that takes over the driver abandons them
-//! with the old ring and arms new ones. So suspending a loop with watchers only costs nothing.
+//! with the old ring and arms new ones. So it costs nothing to suspend a loop that has only watchers.
 //!
 //! Arming an operation and taking it back costs 1 to 2 µs each. Two rules avoid this cost for idle operations:
 //!

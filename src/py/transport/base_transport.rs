@@ -235,7 +235,7 @@ impl BaseTransport {
 
     #[getter]
     fn _extra<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let answers = extra_info::answers(slf.py())?;
+        let answers = extra_info::module(slf.py())?;
         answers.call_method1(intern!(slf.py(), "everything"), (slf,))
     }
 
@@ -346,7 +346,7 @@ impl BaseTransport {
         name: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let answers = extra_info::answers(slf.py())?;
+        let answers = extra_info::module(slf.py())?;
         answers.call_method1(intern!(slf.py(), "find"), (slf, name, default))
     }
 

@@ -23,7 +23,7 @@ use std::{
 use quinn_proto as quinn;
 
 use super::{Connection, migration::Arrived, path_observer::PacketLimit};
-use crate::{Event, workarounds::congestion_gauge};
+use crate::{Event, workarounds::congestion_controller_wrapper};
 
 impl Connection {
     /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has not
@@ -196,7 +196,10 @@ impl Connection {
         }
         if sealed.is_partial {
             // quinn-proto will count the whole packet as lost, but that loss is no sign of congestion.
-            congestion_gauge::ignore_loss(self.quinn.congestion_state(), transmit.size as u64);
+            congestion_controller_wrapper::ignore_loss(
+                self.quinn.congestion_state(),
+                transmit.size as u64,
+            );
             transmit.ecn = None;
         }
         buf.truncate(buf.len() - sealed.cut);

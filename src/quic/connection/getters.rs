@@ -13,7 +13,8 @@ use uringcore_wire::transport_parameters::Parameters;
 
 use super::{Connection, qlog_connection_events::PacketLog, session_details};
 use crate::{
-    ConnectionStats, StreamState, qlog::Recorder, tls::Versions, workarounds::congestion_gauge,
+    ConnectionStats, StreamState, qlog::Recorder, tls::Versions,
+    workarounds::congestion_controller_wrapper,
 };
 
 impl Connection {
@@ -188,7 +189,7 @@ impl Connection {
 
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
-        let gauge = congestion_gauge::read(self.quinn.congestion_state());
+        let gauge = congestion_controller_wrapper::read(self.quinn.congestion_state());
         ConnectionStats {
             congestion_window: gauge.window,
             latest_rtt: gauge.latest_rtt,

@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{
     qlog::Started,
-    workarounds::{congestion_gauge, two_step_stream_limit::PeersLimits},
+    workarounds::{congestion_controller_wrapper, two_step_stream_limit::PeersLimits},
 };
 
 mod address_validation;
@@ -229,7 +229,7 @@ impl Connection {
         self.lifecycle.close();
         self.observer.received_offsets().disable();
         self.addresses.drop_waiting();
-        congestion_gauge::open_window(self.quinn.congestion_state());
+        congestion_controller_wrapper::open_window(self.quinn.congestion_state());
         self.release_sending();
         self.stop_probing();
         self.events.push(event);

@@ -10,7 +10,7 @@ use uringcore_wire::coalesced_packets::CoalescedPacket;
 
 use crate::{
     qlog::{Metrics, Recorder, Started},
-    workarounds::congestion_gauge,
+    workarounds::congestion_controller_wrapper,
 };
 
 /// The log of one connection. `None` unless the settings enable it.
@@ -103,7 +103,7 @@ impl PacketLog {
     pub(super) fn recovery(&self, conn: &quinn::Connection) {
         if let Some(log) = &self.0 {
             let path = conn.stats().path;
-            let gauge = congestion_gauge::read(conn.congestion_state());
+            let gauge = congestion_controller_wrapper::read(conn.congestion_state());
             log.recovery(Metrics {
                 congestion_window: gauge.window,
                 ssthresh: gauge.ssthresh,

@@ -233,7 +233,8 @@ impl Endpoint {
         freed
     }
 
-    /// Updates the endpoint after streams of a connection, or the connection itself, were shed.
+    /// Queues a connection for sending and for events after streams of it, or all of it, were shed, and reconciles the
+    /// tables of the endpoint with it.
     fn update_after_shedding(&mut self, index: usize) {
         self.touch(index);
         self.reconcile(index);

@@ -97,8 +97,8 @@ impl Endpoint {
         self.keeps_to_peer = true;
     }
 
-    /// True if `address` can be an alias of `known`, the address that quinn-proto has. quinn-proto sees only translated
-    /// addresses, so two peers must not have the same alias.
+    /// True if quinn-proto may get datagrams from `address` as if they came from `known`: no other peer may use
+    /// `address`.
     fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
         // Connections of this endpoint's clients stay in `dialed`. Clients of its server may have migrated.
         let has_moving = self.server.is_some();

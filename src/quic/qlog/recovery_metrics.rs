@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::json_writer::Object;
-use crate::workarounds::congestion_gauge::{Cause, Phase};
+use crate::workarounds::congestion_controller_wrapper::{Cause, Phase};
 
 /// Values that quinn-proto has now. The counters begin at zero with the connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

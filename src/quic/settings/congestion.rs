@@ -1,11 +1,11 @@
 //! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge
-//! (`workarounds::congestion_gauge`).
+//! (`workarounds::congestion_controller_wrapper`).
 
 use std::sync::Arc;
 
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 
-use crate::workarounds::congestion_gauge;
+use crate::workarounds::congestion_controller_wrapper;
 
 /// The congestion control algorithm (RFC 9002 section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,5 +38,5 @@ pub(crate) fn factory(
             Arc::new(config)
         }
     };
-    congestion_gauge::gauged(inner)
+    congestion_controller_wrapper::gauged(inner)
 }

@@ -17,7 +17,7 @@ use crate::{
         datagram_frame_send_buffer,
         datagram_frame_size::DatagramLimit,
         growing_receive_window::{self, Credit},
-        max_udp_payload::UDP_PAYLOAD_MAX,
+        long_header_length_panic::UDP_PAYLOAD_WITHOUT_PANIC_MAX,
         two_step_stream_limit,
     },
 };
@@ -203,9 +203,11 @@ impl TransportSettings {
     /// RFC 9000 section 14: each path carries datagrams of 1,200 bytes.
     fn udp_payload_size(&self) -> Result<u16, ConfigError> {
         match self.max_datagram_size {
-            1_200..=UDP_PAYLOAD_MAX => Ok(self.max_datagram_size),
+            1_200..=UDP_PAYLOAD_WITHOUT_PANIC_MAX => Ok(self.max_datagram_size),
             size => {
-                let message = format!("must be from 1200 to {UDP_PAYLOAD_MAX} bytes, not {size}");
+                let message = format!(
+                    "must be from 1200 to {UDP_PAYLOAD_WITHOUT_PANIC_MAX} bytes, not {size}"
+                );
                 Err(ConfigError::new("max_datagram_size", message))
             }
         }

@@ -56,7 +56,8 @@ fn a_pending_accept_counts_as_a_handshake_of_its_address() {
     };
     let mut pair = asking(limits, client_settings());
     show_a_ticket(&mut pair, client_settings());
-    // An address that a Retry has proved may use its whole share.
+    // The first two connections use up the half of the limit that needs no proof of the address. The server answers
+    // the other two with a Retry, and accepts them after it.
     let waiting: Vec<_> = (0..4).map(|_| pair.connect()).collect();
     pair.run_until("the questions", |pair| questions(pair).len() == 4);
     assert_eq!(pair.server.endpoint.handshakes(), 4);

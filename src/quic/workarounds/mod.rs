@@ -11,11 +11,11 @@
 //! - `reset_stream_at`: receives resets that keep the first bytes of a stream.
 //! - `acked_stream_prefix`: detects when the peer has the first bytes of a stream.
 //! - `padding_removal`: removes PADDING before quinn-proto reads it.
-//! - `max_udp_payload`: the largest UDP payload with which quinn-proto does not panic.
+//! - `long_header_length_panic`: the largest UDP payload with which quinn-proto does not panic.
 //! - `authentic_datagram_detection`: detects if a datagram was authentic.
 //! - `duplicate_packet_detection`: detects packets that have arrived before.
 //! - `lost_packet_detection`: the packets that quinn-proto counts as lost, by number.
-//! - `congestion_gauge`: values of a congestion controller that quinn-proto does not report.
+//! - `congestion_controller_wrapper`: values of a congestion controller that quinn-proto does not report.
 //! - `fresh_connection_id`: switches to another connection ID of the peer, and reports if there was one.
 //! - `issued_connection_ids`: the sequence numbers of this side's connection IDs.
 //! - `incoming_leak`: a new connection that is dropped without a decision leaks memory.
@@ -45,7 +45,7 @@
 pub(crate) mod acked_stream_prefix;
 pub(crate) mod address_token_version;
 pub(crate) mod authentic_datagram_detection;
-pub(crate) mod congestion_gauge;
+pub(crate) mod congestion_controller_wrapper;
 pub(crate) mod datagram_frame_send_buffer;
 pub(crate) mod datagram_frame_size;
 pub(crate) mod duplicate_packet_detection;
@@ -60,8 +60,8 @@ pub(crate) mod incoming_leak;
 pub(crate) mod issued_connection_ids;
 pub(crate) mod key_update_guard;
 pub(crate) mod lazy_phase_keys;
+pub(crate) mod long_header_length_panic;
 pub(crate) mod lost_packet_detection;
-pub(crate) mod max_udp_payload;
 pub(crate) mod padding_removal;
 pub(crate) mod path_challenge;
 pub(crate) mod received_offsets;

@@ -188,8 +188,8 @@ pub struct ImportedSession<'a> {
     pub certificates: &'a [Vec<u8>],
 }
 
-/// The session in the form in which rustls stores it, for connections whose configuration has these `verifiers`. `None`
-/// if rustls rejects the session.
+/// Converts `imported` to the form in which rustls stores a session. rustls binds it to `verifiers`: only configurations
+/// with the same objects can resume it. `None` if rustls rejects the session.
 pub fn import(
     imported: &ImportedSession<'_>,
     name: &ServerName<'static>,

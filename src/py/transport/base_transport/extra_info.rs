@@ -17,7 +17,7 @@ use crate::capi::address;
 use crate::sock::socket_object;
 
 /// The Python module `_transport_extra_info.py`, which `uringcore._loop` has imported.
-pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+pub fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || {
         py.import("uringcore._transport_extra_info")

@@ -29,9 +29,9 @@ impl BaseTransport {
         if !matches!(receiver, Receiver::Tls) {
             check_protocol(protocol)?;
         }
-        // The module is loaded now, because a program may read extra info while the interpreter ends and `sys.modules`
-        // is empty.
-        extra_info::answers(py)?;
+        // Imports `_transport_extra_info` now: a program may read extra info while the interpreter ends, when
+        // `sys.modules` is empty.
+        extra_info::module(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
             fd: parts.fd,
