@@ -78,7 +78,7 @@ pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
     // SAFETY: `slf` is a live object. Without an interpreter lock the count may be wrong, so it is not used there.
     let references = unsafe { ffi::Py_REFCNT(slf.as_ptr()) };
     if references > OUR_REFERENCES || cfg!(Py_GIL_DISABLED) {
-        answers(slf.py())?.call_method1(intern!(slf.py(), "keep_addresses"), (slf,))?;
+        module(slf.py())?.call_method1(intern!(slf.py(), "keep_addresses"), (slf,))?;
     }
     Ok(())
 }
