@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from benchmarks.servers import heap
@@ -15,6 +16,7 @@ BLOCK = pattern()
 LARGE = (BLOCK * 2)[: 100 * 1024]
 TEXT = (b"content-type", b"text/plain")
 BINARY = (b"content-type", b"application/octet-stream")
+JSON = (b"content-type", b"application/json")
 
 
 def _start(length: int, kind: tuple[bytes, bytes]) -> dict[str, Any]:
@@ -33,6 +35,8 @@ ANSWERS = {
 UPLOADS = {"/upload": False, "/verify": True}
 """The paths of uploads; True for an upload that is hashed."""
 DOWNLOAD = "/download/"
+ORDER = "/order"
+NUMBERS = "/numbers/"
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -51,6 +55,11 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         await send(body)
     elif path in UPLOADS:
         await _take(UPLOADS[path], receive, send)
+    elif path == ORDER:
+        await _order(receive, send)
+    elif path.startswith(NUMBERS):
+        total = sum(map(int, path.removeprefix(NUMBERS).split("/")))
+        await _send(str(total).encode(), TEXT, send)
     elif path.startswith(DOWNLOAD):
         await _give(int(path.removeprefix(DOWNLOAD)), send)
     else:
@@ -82,9 +91,26 @@ async def _take(hashed: bool, receive: Any, send: Any) -> None:
             return
         upload.feed(message.get("body", b""))
         more = message.get("more_body", False)
-    answer = upload.answer()
-    await send(_start(len(answer), BINARY))
-    await send(_whole(answer))
+    await _send(upload.answer(), BINARY, send)
+
+
+async def _order(receive: Any, send: Any) -> None:
+    content = b""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        content += message.get("body", b"")
+        more = message.get("more_body", False)
+    order = json.loads(content)
+    answer = {"name": order["name"], "total": order["price"] * order["count"]}
+    await _send(json.dumps(answer, separators=(",", ":")).encode(), JSON, send)
+
+
+async def _send(body: bytes, kind: tuple[bytes, bytes], send: Any) -> None:
+    await send(_start(len(body), kind))
+    await send(_whole(body))
 
 
 async def _give(length: int, send: Any) -> None:

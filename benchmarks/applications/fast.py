@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
 
 from benchmarks.applications.bare import HELLO, LARGE
 from benchmarks.servers.bulk import Upload
@@ -22,6 +23,31 @@ async def hello() -> str:
 async def large() -> Response:
     """100 KiB."""
     return Response(LARGE, media_type=BINARY)
+
+
+class Order(BaseModel):
+    """The content of a POST to `/order`."""
+
+    name: str
+    price: int
+    count: int
+    tags: list[str]
+
+
+@application.post("/order")
+async def order(order: Order) -> dict[str, str | int]:
+    """The order's name and its total."""
+    return {"name": order.name, "total": order.price * order.count}
+
+
+@application.get(
+    "/numbers/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}/{i}/{j}", response_class=PlainTextResponse
+)
+async def numbers(
+    a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int, i: int, j: int
+) -> str:
+    """The sum of ten path parameters."""
+    return str(a + b + c + d + e + f + g + h + i + j)
 
 
 @application.post("/upload")

@@ -40,9 +40,32 @@ AREAS = (
         headline=frozenset({"files"}),
         limits=frozenset({"blocking"}),
     ),
+    *(
+        Area(
+            f"http{version}",
+            title,
+            frozenset({f"h{version}"}),
+            usual,
+            headline=frozenset(
+                {
+                    *(
+                        f"h{version}_{application}{name}"
+                        for application in ("", "fastapi_")
+                        for name in ("hello", "hello_c1000", "100k", "json", "numbers")
+                    ),
+                    f"h{version}_idle",
+                }
+            ),
+            charts=frozenset({f"h{version}_hello", f"h{version}_fastapi_hello"}),
+        )
+        for version, title, usual in (
+            (1, "HTTP/1.1 server", "uvicorn"),
+            (2, "HTTP/2 server", "hypercorn"),
+        )
+    ),
     Area(
         "server",
-        "HTTP/1.1 server and processes",
+        "HTTP/1.1 beside uvicorn, and processes",
         frozenset({"deployed"}),
         "uvicorn on uvloop",
         headline=frozenset(
@@ -145,6 +168,8 @@ PAGE_ORDER = (
     "files",
     "quic",
     "http3",
+    "http2",
+    "http1",
     "webtransport",
     "server",
     "more",

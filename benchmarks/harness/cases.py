@@ -106,6 +106,8 @@ class Case:
     """The work of a visit, if it does not end after the plan's time."""
     memory: bool = False
     """True if the load reports the growth of the server's memory."""
+    whole_tree: bool = False
+    """True if processor time and memory are those of all processes of the server."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -318,6 +320,96 @@ def _transfer(mode: str) -> Case:
     )
 
 
+_TOTAL = '{"name":"A desk","total":387}'
+_ORDER = '{"name":"A desk","price":129,"count":3,"tags":["oak","large","for two people"]}'
+_TCP_REQUESTS = {
+    "hello": _REQUESTS["hello"],
+    "100k": _REQUESTS["100k"],
+    "json": _Request(
+        "POST of JSON",
+        f"reads {len(_ORDER)} bytes of JSON and answers {len(_TOTAL)}",
+        ("--path", "/order", "--content", _ORDER, "--answer", _TOTAL),
+    ),
+    "numbers": _Request(
+        "ten path parameters",
+        "answers the sum of ten numbers in the path of a GET",
+        ("--path", "/numbers/1/2/3/4/5/6/7/8/9/10", "--answer", "55"),
+    ),
+}
+_CROWD = 1_000
+_VERSIONS = {1: "HTTP/1.1", 2: "HTTP/2"}
+_USUAL = {1: "uvicorn", 2: "hypercorn"}
+"""The server that most users have today."""
+
+
+def _tcp_requests(version: int, name: str, application: str, connections: int) -> Case:
+    request = _TCP_REQUESTS[name]
+    crowd = connections == _CROWD
+    streams = 1 if version == 1 or crowd else 8
+    connections //= streams
+    each = "a request" if streams == 1 else f"{streams} requests"
+    fastapi = application == "fastapi"
+    return Case(
+        name=f"h{version}_{'fastapi_' if fastapi else ''}{name}{'_c1000' if crowd else ''}",
+        title=(
+            f"{_VERSIONS[version]} {request.title}{', FastAPI' if fastapi else ''}"
+            f"{f', {connections:,} connections' if crowd else ''}"
+        ),
+        about=(
+            f"{_APPLICATIONS[application]} {request.about}; a native client keeps {connections:,} "
+            f"connections with {each} each in flight and checks status and body. Without TLS. CPU is that of "
+            "all processes of the server."
+        ),
+        family=f"h{version}_{application}",
+        unit=REQUESTS,
+        load=(
+            *("http_load", "--http", str(version), "--connections", str(connections)),
+            *("--streams", str(streams), *request.load),
+        ),
+        baseline=_USUAL[version],
+        tls=False,
+        whole_tree=True,
+        tags=frozenset({f"h{version}", application}),
+    )
+
+
+def _tcp_idle(version: int) -> Case:
+    return Case(
+        name=f"h{version}_idle",
+        title=f"{_VERSIONS[version]}, idle connections",
+        about=(
+            f"Memory of all processes of the server for each {_VERSIONS[version]} connection without TLS "
+            "that has received one answer of the bare application and has been idle since: the growth of "
+            "private pages (`Private_Clean` and `Private_Dirty` of `/proc/<pid>/smaps_rollup`). All "
+            "connections have to be open at the end: 10,000, or 1,000 in a quick run. CPU is the cost of the "
+            "connection and the request. Less is better."
+        ),
+        family=f"h{version}_bare",
+        unit=IDLE_MEMORY,
+        load=("http_load", "--http", str(version), "--mode", "idle"),
+        baseline=_USUAL[version],
+        tls=False,
+        latency=False,
+        amount=Amount("connections", full=10_000, quick=1_000, counted=100),
+        whole_tree=True,
+        tags=frozenset({f"h{version}", "idle"}),
+    )
+
+
+_OVER_TCP = tuple(
+    case
+    for version in _VERSIONS
+    for case in (
+        *(
+            _tcp_requests(version, name, application, connections)
+            for name in _TCP_REQUESTS
+            for application in ("bare", "fastapi")
+            for connections in ((32, _CROWD) if name == "hello" else (32,))
+        ),
+        _tcp_idle(version),
+    )
+)
+
 SESSIONS = Unit("sessions/s", "session")
 STREAMS = Unit("streams/s", "stream")
 
@@ -518,6 +610,7 @@ CASES: tuple[Case, ...] = (
         amount=Amount("connections", full=10_000, quick=1_000, counted=100),
         tags=frozenset({"h3", "idle"}),
     ),
+    *_OVER_TCP,
     *_WEBTRANSPORT,
 )
 

@@ -33,6 +33,7 @@ PROGRAMS = {
     "quic_load": "uringcore-bench",
     "quinn_server": "uringcore-bench",
     "h3_load": "uringcore-bench",
+    "http_load": "uringcore-bench",
     "h3_server": "uringcore-bench",
     "engine_server": "uringcore-bench-engine",
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from benchmarks.harness.cases import IN_PROCESS, LONE, RAW_QUIC, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS, STREAM_LOOPS
+from benchmarks.harness.process import Server
 from benchmarks.servers.loops import AIOFASTNET
 
 LACKING = {
@@ -35,6 +36,8 @@ class Peer:
     """The feature that this family needs and the server lacks."""
     application: str | None = None
     """The distribution that its application needs, or over which it works."""
+    needed: tuple[str, ...] = ()
+    """More distributions that the server needs."""
     load: tuple[str, ...] | None = None
     """The load generator and its arguments, if they are not the case's."""
     alone: bool = False
@@ -53,10 +56,13 @@ class Peer:
             return environment.program_missing(self.program)
         assert self.package is not None
         missing = environment.package_missing(self.package)
-        if missing is None and self.application is not None:
-            reason = environment.package_missing(self.application)
-            missing = None if reason is None else f"{self.application}: {reason}"
-        return missing
+        if missing is not None:
+            return missing
+        for name in (self.application, *self.needed):
+            reason = None if name is None else environment.package_missing(name)
+            if reason is not None:
+                return f"{name}: {reason}"
+        return None
 
 
 def _python(module: str, *arguments: str, tls: bool = True) -> Callable[[Environment], list[str]]:
@@ -168,6 +174,38 @@ def _h3_peers(application: str) -> tuple[Peer, ...]:
     )
 
 
+def _http(name: str, application: str, version: int, *needed: str) -> Peer:
+    """A server over TCP; `needed` are the distributions of the server and its parser."""
+    ours = needed == ("uringcore",)
+    arguments = ("--server", name, "--application", application, "--http", str(version))
+    return Peer(
+        name,
+        needed[0],
+        _python("http_tcp", *arguments, tls=False),
+        kind="ours" if ours else "peer",
+        application="fastapi" if application == "fastapi" else None,
+        needed=needed[1:],
+    )
+
+
+def _http_peers(application: str, version: int) -> tuple[Peer, ...]:
+    parser = "httptools" if version == 1 else "zttp"
+    return tuple(
+        _http(name, application, version, *needed)
+        for name, *needed in (
+            ("uvicorn", "uvicorn", "uvloop", parser),
+            ("hypercorn", "hypercorn", "uvloop"),
+            ("granian", "granian", "uvloop"),
+            ("pyvoy", "pyvoy", "uvloop"),
+            ("h2corn", "h2corn", "uvloop"),
+            ("weft", "weft-server"),
+            ("peregrine", "peregrine-server"),
+            ("uringcore-uring", "uringcore"),
+            ("uringcore-epoll", "uringcore"),
+        )
+    )
+
+
 def _in_process(application: str) -> Peer:
     """The application called without a server."""
 
@@ -212,6 +250,11 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         _webtransport("uringcore-uring", "uringcore", "ours"),
         _webtransport("uringcore-epoll", "uringcore", "ours"),
     ),
+    **{
+        f"h{version}_{application}": _http_peers(application, version)
+        for version in (1, 2)
+        for application in ("bare", "fastapi")
+    },
     "h3_bare": _h3_peers("bare"),
     "h3_fastapi": (*_h3_peers("fastapi"), _in_process("fastapi")),
     "h3_upload": (*_h3_peers("bare"), _raw_quic("upload")),
@@ -233,17 +276,17 @@ def load_missing(environment: Environment, case: Case, peer: Peer) -> str | None
     return None if reason is None else f"{program}: {reason}"
 
 
-def load_command(
-    environment: Environment, case: Case, peer: Peer, port: int, pid: int
-) -> list[str]:
+def load_command(environment: Environment, case: Case, peer: Peer, server: Server) -> list[str]:
     """The load generator's command line without its times."""
     load = peer.load or case.load
+    processes = ",".join(map(str, server.processes)) if case.whole_tree else None
     return [
         str(environment.program(load[0])),
         *load[1:],
         "--addr",
-        f"127.0.0.1:{port}",
+        f"127.0.0.1:{server.port}",
         "--pid",
-        str(pid),
+        str(server.pid),
+        *(() if processes is None else ("--processes", processes)),
         *(environment.authority_arguments() if case.tls else ()),
     ]

@@ -58,6 +58,14 @@ def worker_of(pid: int) -> int:
     return children[0] if len(children) == 1 else pid
 
 
+def tree_of(pid: int) -> list[int]:
+    """`pid` and all of its descendants."""
+    found = [pid]
+    for one in found:
+        found += children_of(one)
+    return found
+
+
 class Server:
     """One measured server, pinned to core 0, from its READY line to its end on SIGTERM."""
 
@@ -68,6 +76,8 @@ class Server:
         self.port = 0
         self.pid = 0
         """The process that serves the load: a supervisor's only worker, if it has exactly one."""
+        self.processes: list[int] = []
+        """The server's first process and all of its descendants."""
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
 
@@ -86,6 +96,7 @@ class Server:
         try:
             self.port = self._wait_ready()
             self.pid = worker_of(self._process.pid)
+            self.processes = tree_of(self._process.pid)
         except BaseException:
             self._kill()
             raise
@@ -155,7 +166,7 @@ class Server:
         assert process is not None
         if process.poll() is None:
             # A worker would outlive its supervisor.
-            for pid in children_of(process.pid):
+            for pid in tree_of(process.pid)[1:]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.kill()

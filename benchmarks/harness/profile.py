@@ -121,7 +121,7 @@ def profile_case(
         if reason is not None:
             raise BenchmarkFailure(f"{peer.name}: {reason}")
         with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
-            command = load_command(environment, case, peer, server.port, server.pid)
+            command = load_command(environment, case, peer, server)
             result.peers[peer.name] = _visit(case, command, server.pid, seconds)
         print(_told(peer.name, result.peers[peer.name]), flush=True)
     return result

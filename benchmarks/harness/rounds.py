@@ -72,7 +72,7 @@ def _visit(
         sample = _load(case, plan, [*peer.command(environment), *case.load[1:]], core=SERVER_CORE)
     else:
         with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
-            command = load_command(environment, case, peer, server.port, server.pid)
+            command = load_command(environment, case, peer, server)
             sample = _load(case, plan, command)
             if counting:
                 with syscalls.SyscallCounter(server.pid) as counter:

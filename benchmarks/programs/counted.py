@@ -49,11 +49,11 @@ QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
 QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
 """Servers on the API of aioquic, by its events and by `stream_handler`, and on `uringcore.quic`."""
 H3, WEBTRANSPORT = "h3", "webtransport"
-HTTP1, HTTPTOOLS = "http1", "http1-httptools"
+HTTP1, HTTPTOOLS, HTTP2 = "http1", "http1-httptools", "http2"
 HTTP1_OPTIONS = {HTTP1: "native", HTTPTOOLS: "httptools"}
 """The option `http` of the server, by group."""
-GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTPTOOLS)
-DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1)
+GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTPTOOLS, HTTP2)
+DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTP2)
 """The groups of the baseline."""
 REPEATS = 3
 SLOWDOWN = 200
@@ -118,6 +118,12 @@ HTTP1_ROWS = (
     ("response of 100 KiB, 4 connections at once", "download", 4, BODIES),
     ("POST of 100 KiB, 4 connections at once", "upload", 4, BODIES),
     ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
+)
+HTTP2_ROWS = (
+    ("hello, one at a time", "hello", 1, REQUESTS),
+    ("hello, 32 at once", "hello", 32, REQUESTS),
+    ("response of 100 KiB, 4 at once", "download", 4, BODIES),
+    ("POST of 100 KiB, 4 at once", "upload", 4, BODIES),
 )
 SENDS = ("syscalls", "quic_datagrams_sent")
 """The counters in `loop.stats()` that show how written bytes leave."""
@@ -355,11 +361,27 @@ def count_h3(mark: Marks, times: int) -> None:
 
 def count_http1(option: str, mark: Marks, times: int) -> None:
     """The rows of the server over HTTP/1.1, the bare application's answer included."""
+    count_tcp(option, "http1_client", HTTP1_ROWS, mark, times)
+
+
+def count_http2(mark: Marks, times: int) -> None:
+    """The rows of the server over HTTP/2 without TLS, the bare application's answer included."""
+    count_tcp("native", "http2_client", HTTP2_ROWS, mark, times)
+
+
+def count_tcp(
+    option: str,
+    client: str,
+    rows: tuple[tuple[str, str, int, Counts], ...],
+    mark: Marks,
+    times: int,
+) -> None:
+    """The rows of the server over TCP with its option `http`."""
     loop = mark.loop("uringcore-uring")
     port = free_port()
     serving = loop.run_until_complete(http1.start_uringcore(bare.application, port, option))
-    for title, mode, connections, counts in HTTP1_ROWS:
-        asking = ServedRow(loop, "http1_client", port, mode, connections)
+    for title, mode, at_once, counts in rows:
+        asking = ServedRow(loop, client, port, mode, at_once)
         count_rows({title: asking}, more(counts, times), mark)
         asking.end()
     if serving.done():
@@ -403,6 +425,8 @@ def main() -> None:
         count_h3(mark, options.times)
     elif options.group in HTTP1_OPTIONS:
         count_http1(HTTP1_OPTIONS[options.group], mark, options.times)
+    elif options.group == HTTP2:
+        count_http2(mark, options.times)
     elif options.group == WEBTRANSPORT:
         count_webtransport(mark, options.times)
     else:

@@ -1,0 +1,138 @@
+//! HTTP/1.1 and HTTP/2 load over TCP without TLS: connections with a number of requests in flight
+//! on each, or connections that are idle after one request. Every status and every byte is checked.
+//!
+//! One thread with mio; a request costs it the kernel's share, a parse of the head and a memcmp, so
+//! the server on the other core is the limit. `applications/__init__.py` describes the responses.
+
+#[path = "http_load/exchange.rs"]
+mod exchange;
+#[path = "http_load/hpack.rs"]
+mod hpack;
+#[path = "http_load/http1.rs"]
+mod http1;
+#[path = "http_load/http2.rs"]
+mod http2;
+#[path = "http_load/load.rs"]
+mod load;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use uringcore_bench::args::Args;
+use uringcore_bench::latency::Latencies;
+use uringcore_bench::report::Report;
+use uringcore_bench::{Failure, cpu, exit_with, memory};
+
+use exchange::Exchange;
+use load::{Load, Protocol};
+
+/// Connections that open and close before idle memory is measured, for one-time allocations.
+const FIRST: usize = 8;
+/// At the end, one idle connection of this many gets another request.
+const PROBED: usize = 100;
+const SETTLE: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    exit_with("http_load", run())
+}
+
+fn run() -> Result<(), Failure> {
+    let args = Args::from_env()?;
+    let version: u8 = args.required("http")?;
+    match version {
+        1 => run_mode::<http1::Connection>(&args),
+        2 => run_mode::<http2::Connection>(&args),
+        other => Err(format!("--http: {other} is neither 1 nor 2").into()),
+    }
+}
+
+fn run_mode<P: Protocol>(args: &Args) -> Result<(), Failure> {
+    let mode: String = args.or("mode", "requests".to_owned())?;
+    let report = match mode.as_str() {
+        "requests" => requests::<P>(args)?,
+        "idle" => idle::<P>(args)?,
+        other => return Err(format!("--mode: {other:?} is neither requests nor idle").into()),
+    };
+    report.print();
+    Ok(())
+}
+
+fn requests<P: Protocol>(args: &Args) -> Result<Report, Failure> {
+    let servers = Servers::new(args)?;
+    let exchange = Exchange::new(args)?;
+    let connections: usize = args.required("connections")?;
+    let streams: usize = args.or("streams", 1)?;
+    let warmup = Duration::from_secs_f64(args.required("warmup")?);
+    let window = Duration::from_secs_f64(args.required("seconds")?);
+
+    let mut load = Load::<P>::new(&exchange, streams)?;
+    load.open(connections)?;
+    load.run_for(warmup)?;
+    load.latencies = Latencies::with_capacity(1 << 20);
+    let cpu_before = servers.cpu_ns()?;
+    let begin = Instant::now();
+    let requests = load.run_for(window)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let cpu_ns = servers.cpu_ns()? - cpu_before;
+    let resident = servers.sum(memory::resident_bytes)?;
+    load.drain()?;
+    Ok(Report::default()
+        .field("requests", requests as f64)
+        .field("seconds", seconds)
+        .field("bytes", requests as f64 * exchange.bytes() as f64)
+        .field("server_cpu_ns", cpu_ns as f64)
+        .field("server_rss_bytes", resident as f64)
+        .field("p50_us", load.latencies.percentile_us(50.0))
+        .field("p99_us", load.latencies.percentile_us(99.0)))
+}
+
+fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
+    let servers = Servers::new(args)?;
+    let exchange = Exchange::new(args)?;
+    let connections: usize = args.required("connections")?;
+
+    let mut first = Load::<P>::new(&exchange, 1)?;
+    first.open(FIRST)?;
+    first.once(1)?;
+    drop(first);
+    std::thread::sleep(SETTLE);
+    let before = servers.sum(memory::private_bytes)?;
+    let cpu_before = servers.cpu_ns()?;
+    let begin = Instant::now();
+    let mut load = Load::<P>::new(&exchange, 1)?;
+    load.open_and_ask(connections)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let cpu_ns = servers.cpu_ns()? - cpu_before;
+    std::thread::sleep(SETTLE);
+    let private = servers.sum(memory::private_bytes)?.saturating_sub(before);
+    // A connection that the server has closed fails here.
+    load.once(PROBED)?;
+    Ok(Report::default()
+        .field("requests", connections as f64)
+        .field("seconds", seconds)
+        .field("private_bytes", private as f64)
+        .field("server_cpu_ns", cpu_ns as f64))
+}
+
+/// All processes of the server under load.
+struct Servers(Vec<u32>);
+
+impl Servers {
+    fn new(args: &Args) -> Result<Servers, Failure> {
+        let pid: u32 = args.required("pid")?;
+        let listed: String = args.or("processes", pid.to_string())?;
+        let pids = listed
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
+        Ok(Servers(pids))
+    }
+
+    fn cpu_ns(&self) -> Result<u64, Failure> {
+        self.sum(cpu::cpu_ns)
+    }
+
+    fn sum(&self, of: impl Fn(u32) -> Result<u64, Failure>) -> Result<u64, Failure> {
+        self.0.iter().map(|pid| of(*pid)).sum()
+    }
+}

@@ -1,0 +1,211 @@
+"""The HTTP server over TCP without TLS: one of `benchmarks/applications` under a named server.
+
+Prints `READY <port>` and ends on SIGTERM. Each server runs as its users run it, with one worker, on uvloop if
+it needs another project's loop, without access log, and with limits that let 20,000 connections live for ten
+minutes. HTTP/2 is with prior knowledge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers.http3 import (
+    APPLICATIONS,
+    BODY_BYTES_MAX,
+    CONNECTIONS_MAX,
+    KEEP_ALIVE_SECONDS,
+    START_SECONDS,
+)
+from benchmarks.servers.loops import new_loop
+from tests.support.free_ports import free_port
+
+Arguments = Callable[[str, int, int], list[str]]
+"""The command of a server: from the application, the port and the version of HTTP."""
+
+ADDRESS = "127.0.0.1"
+OURS = ("uringcore-uring", "uringcore-epoll")
+HYPERCORN = "hypercorn"
+GET = {
+    1: b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    # The preface, an empty SETTINGS frame and a HEADERS frame (RFC 9113 sections 3.4 and 4.1).
+    2: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+    + bytes((0, 0, 6, 1, 5, 0, 0, 0, 1))
+    + b"\x82\x86\x84\x41\x01a",
+}
+"""A request for `/` by the version of HTTP."""
+
+
+def weft(target: str, port: int, version: int) -> list[str]:
+    """weft: the worker is the process itself."""
+    return [
+        *(*_module("weft"), target, "--host", ADDRESS, "--port", str(port), "--workers", "1"),
+        *("--log-level", "warning", "--keep-alive", str(KEEP_ALIVE_SECONDS)),
+        *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        *(("--http2-only",) if version == 2 else ()),
+    ]
+
+
+def peregrine(target: str, port: int, version: int) -> list[str]:
+    """peregrine: the worker is a child of the process."""
+    return [
+        *(*_module("peregrine"), "--host", ADDRESS, "--port", str(port), "--workers", "1"),
+        *("--log-level", "warning", "--keep-alive", str(KEEP_ALIVE_SECONDS * 1000)),
+        *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        *(("--http2-only",) if version == 2 else ()),
+        target,
+    ]
+
+
+def granian(target: str, port: int, version: int) -> list[str]:
+    """granian with its ASGI interface: the worker is a child of the process."""
+    return [
+        *(*_module("granian"), target, "--interface", "asgi", "--loop", "uvloop"),
+        *("--host", ADDRESS, "--port", str(port), "--workers", "1", "--http", str(version)),
+        *("--log-level", "warning", "--no-access-log"),
+    ]
+
+
+def pyvoy(target: str, port: int, version: int) -> list[str]:
+    """pyvoy: Envoy is a child of the process. Its listener detects the version."""
+    return [_script("pyvoy"), target, "--address", ADDRESS, "--port", str(port), "--loop", "uvloop"]
+
+
+def h2corn(target: str, port: int, version: int) -> list[str]:
+    """h2corn, with one thread for its runtime beside Python's, as there is one core."""
+    return [
+        *(*_module("h2corn"), target, "--bind", f"{ADDRESS}:{port}", "--workers", "1"),
+        *("--runtime-threads", "1", "--loop", "uvloop"),
+        *("--http1" if version == 1 else "--no-http1",),
+    ]
+
+
+def uvicorn(target: str, port: int, version: int) -> list[str]:
+    """uvicorn on uvloop: httptools, and zttp for HTTP/2."""
+    parser = ("--http", "httptools") if version == 1 else ("--http", "zttp", "--http2")
+    return [
+        *(*_module("uvicorn"), target, "--host", ADDRESS, "--port", str(port), *parser),
+        *("--loop", "uvloop", "--log-level", "warning", "--no-access-log"),
+        *("--timeout-keep-alive", str(KEEP_ALIVE_SECONDS)),
+    ]
+
+
+COMMANDS: dict[str, Arguments] = {
+    "weft": weft,
+    "peregrine": peregrine,
+    "granian": granian,
+    "pyvoy": pyvoy,
+    "h2corn": h2corn,
+    "uvicorn": uvicorn,
+}
+"""The servers that are commands of other projects."""
+SERVERS = (HYPERCORN, *COMMANDS, *OURS)
+
+
+def _module(name: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name)
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+async def hypercorn(application: Any, port: int) -> None:
+    """Run hypercorn in this process: its command has no option for the requests of a connection."""
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    config = Config()
+    config.bind = [f"{ADDRESS}:{port}"]
+    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+    config.keep_alive_max_requests = sys.maxsize
+    config.accesslog = None
+    config.errorlog = None
+    await serve(application, config, shutdown_trigger=stopped.wait)
+
+
+async def uringcore(application: Any, port: int) -> None:
+    """Run this project's server as its command starts it, with its own classes for both versions."""
+    from uringcore.server import Config
+    from uringcore.server._server import Server
+
+    server = Server(
+        Config(
+            application,
+            host=ADDRESS,
+            port=port,
+            http="native",
+            http3=False,
+            access_log=False,
+            log_level="warning",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            http3_max_connections_per_address=CONNECTIONS_MAX,
+        )
+    )
+    await server.serve()
+
+
+def say_ready_of(port: int, version: int) -> None:
+    """Start a process that prints READY as soon as the server at `port` answers.
+
+    It is no child of this process, so that all of its descendants are the server's.
+    """
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    if not os.fork():
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((ADDRESS, port), timeout=1) as plain,
+            ):
+                plain.sendall(GET[version])
+                if plain.recv(1):
+                    print("READY", port, flush=True)
+                    break
+            time.sleep(0.05)
+    os._exit(0)
+
+
+def main() -> None:
+    """Run the server named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", choices=SERVERS, required=True)
+    parser.add_argument("--application", choices=APPLICATIONS, required=True)
+    parser.add_argument("--http", type=int, choices=(1, 2), required=True)
+    options = parser.parse_args()
+    module = APPLICATIONS[options.application]
+    port = free_port()
+    say_ready_of(port, options.http)
+    if options.server in COMMANDS:
+        command = COMMANDS[options.server](f"{module}:application", port, options.http)
+        os.execv(command[0], command)
+    logging.basicConfig(level=logging.WARNING)
+    loop = new_loop(options.server if options.server in OURS else "uvloop")
+    asyncio.set_event_loop(loop)
+    serve = uringcore if options.server in OURS else hypercorn
+    application = importlib.import_module(module).application
+    try:
+        loop.run_until_complete(serve(application, port))
+    finally:
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()
