@@ -1,121 +1,18 @@
-//! Handles the frames of the peer's control stream (SETTINGS, GOAWAY, PRIORITY_UPDATE), and its other unidirectional
-//! streams.
+//! Handles the frames of the peer's control stream: SETTINGS, GOAWAY, PRIORITY_UPDATE and those of pushes.
 //!
-//! Not here: splitting these streams into frames (`unidirectional_stream.rs`).
-
-use bytes::Bytes;
+//! Not here: splitting the stream into frames (`control_frame_parser`).
 
 use super::connection::Connection;
-use super::critical_streams::{self, CriticalStream};
+use super::control_frame_parser::{ControlFrame, Prioritized};
 use super::error::{Code, ConnectionError};
-use super::event::{Event, Role};
+use super::event::Event;
 use super::priority::Priority;
 use super::quic_sink::Sink;
-use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
 use super::stream_id;
-use super::unidirectional_stream::{
-    ControlFrame, Prioritized, UnidirectionalKind, UnidirectionalStream,
-};
 
 impl Connection {
-    pub(super) fn receive_uni(
-        &mut self,
-        out: &mut dyn Sink,
-        stream_id: u64,
-        mut data: Bytes,
-        fin: bool,
-    ) -> Result<(), ConnectionError> {
-        if stream_id::is_server_initiated(stream_id) == (self.role == Role::Server) {
-            // The peer cannot send on a unidirectional stream of this side.
-            return Ok(());
-        }
-        let mut stream = self
-            .unidirectional
-            .remove(&stream_id)
-            .unwrap_or_else(UnidirectionalStream::new);
-        if matches!(stream.kind, UnidirectionalKind::Unknown)
-            && let Some(stream_type) = stream.header.read_one(&mut data)
-        {
-            let webtransport = self.settings.webtransport;
-            stream.kind = UnidirectionalStream::kind_for(stream_type, self.role, webtransport)?;
-            self.claim_critical(stream_id, &stream.kind)?;
-            // The qlog entry of a push stream contains the push ID, so it is made when that has arrived.
-            if !matches!(stream.kind, UnidirectionalKind::Push) {
-                self.log.stream_type(stream_id, stream_type, None);
-            }
-            if matches!(stream.kind, UnidirectionalKind::Ignored) {
-                self.useless_frames.take(1)?;
-            }
-        }
-        match &mut stream.kind {
-            UnidirectionalKind::Unknown | UnidirectionalKind::Ignored => {}
-            UnidirectionalKind::Push => {
-                return self.receive_push(out, stream_id, stream, data, fin);
-            }
-            UnidirectionalKind::Control(control) => {
-                while let Some(frame) =
-                    control.next_frame(self.role, &mut self.useless_frames, &mut data)?
-                {
-                    self.handle_control_frame(out, frame)?;
-                }
-            }
-            UnidirectionalKind::QpackEncoder => {
-                let instructions = self.decoder.handle_encoder_stream(&data)?;
-                self.useless_frames.take(instructions)?;
-                self.resume_blocked(out)?;
-            }
-            UnidirectionalKind::QpackDecoder => {
-                let cancellations = self.encoder.handle_decoder_stream(&data)?;
-                self.useless_frames.take(cancellations)?;
-            }
-            UnidirectionalKind::WebTransport { session_id } => {
-                if session_id.is_none()
-                    && let Some(id) = stream.header.read_one(&mut data)
-                {
-                    check_session_id(id)?;
-                    *session_id = Some(id);
-                }
-                if let Some(session_id) = *session_id
-                    && (fin || !data.is_empty())
-                {
-                    let event = Event::WebTransportData {
-                        session_id,
-                        stream_id,
-                        data,
-                        fin,
-                    };
-                    self.useless_frames.allow_for(&event);
-                    self.events.push_back(event);
-                }
-            }
-        }
-        if fin {
-            if self.critical.is_peers(stream_id) {
-                return Err(critical_streams::closed());
-            }
-        } else {
-            self.unidirectional.insert(stream_id, stream);
-        }
-        Ok(())
-    }
-
-    /// Records a critical stream of the peer. An error if the peer has opened one of this type before.
-    fn claim_critical(
-        &mut self,
-        stream_id: u64,
-        kind: &UnidirectionalKind,
-    ) -> Result<(), ConnectionError> {
-        let stream = match kind {
-            UnidirectionalKind::Control(_) => CriticalStream::Control,
-            UnidirectionalKind::QpackEncoder => CriticalStream::Encoder,
-            UnidirectionalKind::QpackDecoder => CriticalStream::Decoder,
-            _ => return Ok(()),
-        };
-        self.critical.claim(stream, stream_id)
-    }
-
-    fn handle_control_frame(
+    pub(super) fn handle_control_frame(
         &mut self,
         out: &mut dyn Sink,
         frame: ControlFrame,

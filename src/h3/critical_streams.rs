@@ -1,6 +1,6 @@
 //! The critical streams of both sides: the control stream, the QPACK encoder stream and the QPACK decoder stream.
 //!
-//! Not here: sending (`connection`) and receiving on them (`control_stream`).
+//! Not here: sending (`connection`) and receiving on them (`unidirectional_stream`).
 
 use super::error::{Code, ConnectionError};
 use super::stream_type;

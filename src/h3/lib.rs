@@ -4,8 +4,9 @@
 //! - `queued_commands`: [`QueuedConnection`], whose output is queued until the host takes it.
 //! - `send_commands`: the commands that send. `request_streams`: requests from their first byte to their end. `push`:
 //!   server push.
-//! - `control_stream`: handles the frames of the peer's control stream, and its QPACK streams.
-//! - `request`, `unidirectional_stream`: parse the data of one stream.
+//! - `unidirectional_stream`: receives the peer's unidirectional streams. `control_frame_parser`: splits its control
+//!   stream into frames. `control_stream`: the reaction to them.
+//! - `request`: parses the data of a request stream.
 //! - `field_validation`, `request_target`: detect malformed messages. `settings`, `frame_header`, `priority`:
 //!   codecs. `frame_type`, `stream_type`: the types of frames and streams. `stream_id`: the bits of a stream
 //!   identifier.
@@ -25,6 +26,7 @@
 mod abandoned_streams;
 pub mod capsule;
 pub mod connection;
+mod control_frame_parser;
 mod control_stream;
 mod critical_streams;
 mod early_priorities;

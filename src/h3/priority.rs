@@ -1,7 +1,7 @@
 //! Priorities of responses (RFC 9218): parses the value of the `priority` field and of PRIORITY_UPDATE frames, which
 //! is a Dictionary of Structured Fields (RFC 9651).
 //!
-//! Not here: the streams on which PRIORITY_UPDATE is allowed (`unidirectional_stream.rs`, `control_stream.rs`), and
+//! Not here: the streams on which PRIORITY_UPDATE is allowed (`control_frame_parser`, `control_stream`), and
 //! scheduling, which QUIC and the host do.
 
 use uringcore_wire::structured_fields::{Parser, Value};

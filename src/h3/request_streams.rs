@@ -1,6 +1,6 @@
 //! The life of request streams: opening, rejection, waiting for QPACK, abandonment and reset.
 //!
-//! Not here: parsing the frames of one stream (`request/`), and unidirectional streams (`control_stream.rs`).
+//! Not here: parsing the frames of one stream (`request/`), and unidirectional streams (`unidirectional_stream`).
 
 use bytes::Bytes;
 

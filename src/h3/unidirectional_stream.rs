@@ -1,18 +1,21 @@
-//! Parses the peer's unidirectional streams (RFC 9114 section 6.2): the stream type, and the frames of the control
-//! stream.
+//! Receives the peer's unidirectional streams (RFC 9114 section 6.2): reads the stream type, and passes the data to the
+//! part that handles the type.
 //!
-//! Not here: the content of QPACK streams (`qpack`), and the reaction to control frames (`control_stream.rs`).
+//! Not here: the frames of the control stream (`control_frame_parser`) and the reaction to them (`control_stream`), and
+//! the content of QPACK streams (`qpack`).
 
-use bytes::{Buf, Bytes, BytesMut};
-use uringcore_wire::varint;
+use bytes::Bytes;
 
+use super::connection::Connection;
+use super::control_frame_parser::ControlStream;
+use super::critical_streams::{self, CriticalStream};
 use super::error::{Code, ConnectionError};
-use super::event::Role;
+use super::event::{Event, Role};
 use super::frame_header::HeaderBuffer;
-use super::frame_type;
-use super::priority::Priority;
+use super::quic_sink::Sink;
+use super::request::check_session_id;
+use super::stream_id;
 use super::stream_type;
-use super::useless_frame_budget::UselessFrameBudget;
 
 /// A unidirectional stream of the peer. Its state is small and exists until the peer ends the stream; QUIC's limit of
 /// streams bounds the number of states.
@@ -75,180 +78,101 @@ impl UnidirectionalStream {
     }
 }
 
-/// A frame of the control stream whose type is known.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ControlFrame {
-    Settings(Bytes),
-    GoAway(u64),
-    MaxPushId(u64),
-    CancelPush(u64),
-    PriorityUpdate {
-        element: Prioritized,
-        priority: Priority,
-    },
-}
-
-/// The response to which a PRIORITY_UPDATE frame applies: that of a request stream or of a push (RFC 9218 section
-/// 7.2).
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Prioritized {
-    Request(u64),
-    Push(u64),
-}
-
-/// Splits the peer's control stream (RFC 9114 section 6.2.1) into frames.
-#[derive(Debug, Default)]
-pub(super) struct ControlStream {
-    settings_received: bool,
-    header: HeaderBuffer,
-    /// The type of the current frame, and the number of bytes that its payload still lacks.
-    frame: Option<(u64, usize)>,
-    /// The received bytes of a known frame's payload; at most [`LENGTH_MAX`].
-    payload: BytesMut,
-    /// The number of bytes of an unknown frame's payload that are still to be discarded.
-    skip: u64,
-}
-
-impl ControlStream {
-    /// Reads the next known frame from `data`, and advances `data`. `None` when `data` is empty.
-    pub fn next_frame(
+impl Connection {
+    /// Receives data of a unidirectional stream, and its end.
+    pub(super) fn receive_uni(
         &mut self,
-        role: Role,
-        useless_frames: &mut UselessFrameBudget,
-        data: &mut Bytes,
-    ) -> Result<Option<ControlFrame>, ConnectionError> {
-        loop {
-            if let Some((frame_type, missing)) = self.frame {
-                let piece = data.split_to(missing.min(data.len()));
-                self.payload.extend_from_slice(&piece);
-                if piece.len() < missing {
-                    self.frame = Some((frame_type, missing - piece.len()));
-                    return Ok(None);
-                }
-                self.frame = None;
-                let payload = std::mem::take(&mut self.payload).freeze();
-                return parse(frame_type, payload).map(Some);
-            }
-            if self.skip > 0 {
-                let skipped = self.skip.min(data.len() as u64);
-                data.advance(skipped as usize);
-                self.skip -= skipped;
-            }
-            let Some((frame_type, length)) = self.header.read_pair(data) else {
-                return Ok(None);
-            };
-            self.begin_frame(role, frame_type, length)?;
-            if frame_type != frame_type::SETTINGS {
-                useless_frames.take(1)?;
-            }
-        }
-    }
-
-    /// Checks a frame's type and length as soon as its header has arrived, so that no payload of a forbidden frame is
-    /// buffered.
-    fn begin_frame(
-        &mut self,
-        role: Role,
-        frame_type: u64,
-        length: u64,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        mut data: Bytes,
+        fin: bool,
     ) -> Result<(), ConnectionError> {
-        if !self.settings_received && frame_type != frame_type::SETTINGS {
-            // RFC 9114 section 6.2.1: SETTINGS must be the first frame on the control stream. Not even a frame of an
-            // unknown type may come before it (section 9).
-            return Err(ConnectionError::new(
-                Code::H3_MISSING_SETTINGS,
-                "the control stream does not begin with SETTINGS",
-            ));
+        if stream_id::is_server_initiated(stream_id) == (self.role == Role::Server) {
+            // The peer cannot send on a unidirectional stream of this side.
+            return Ok(());
         }
-        let length_max = match frame_type {
-            frame_type::SETTINGS if self.settings_received => {
-                // RFC 9114 section 7.2.4: SETTINGS is sent only once.
-                return Err(unexpected("a second SETTINGS frame"));
+        let mut stream = self
+            .unidirectional
+            .remove(&stream_id)
+            .unwrap_or_else(UnidirectionalStream::new);
+        if matches!(stream.kind, UnidirectionalKind::Unknown)
+            && let Some(stream_type) = stream.header.read_one(&mut data)
+        {
+            let webtransport = self.settings.webtransport;
+            stream.kind = UnidirectionalStream::kind_for(stream_type, self.role, webtransport)?;
+            self.claim_critical(stream_id, &stream.kind)?;
+            // The qlog entry of a push stream contains the push ID, so it is made when that has arrived.
+            if !matches!(stream.kind, UnidirectionalKind::Push) {
+                self.log.stream_type(stream_id, stream_type, None);
             }
-            frame_type::SETTINGS => {
-                self.settings_received = true;
-                LENGTH_MAX
+            if matches!(stream.kind, UnidirectionalKind::Ignored) {
+                self.useless_frames.take(1)?;
             }
-            frame_type::MAX_PUSH_ID if role == Role::Client => {
-                // RFC 9114 section 7.2.7: only a client sends MAX_PUSH_ID.
-                return Err(unexpected("a server sent MAX_PUSH_ID"));
+        }
+        match &mut stream.kind {
+            UnidirectionalKind::Unknown | UnidirectionalKind::Ignored => {}
+            UnidirectionalKind::Push => {
+                return self.receive_push(out, stream_id, stream, data, fin);
             }
-            frame_type::PRIORITY_UPDATE_REQUEST | frame_type::PRIORITY_UPDATE_PUSH => {
-                if role == Role::Client {
-                    // RFC 9218 section 7.2: only a client sends PRIORITY_UPDATE.
-                    return Err(unexpected("a server sent PRIORITY_UPDATE"));
+            UnidirectionalKind::Control(control) => {
+                while let Some(frame) =
+                    control.next_frame(self.role, &mut self.useless_frames, &mut data)?
+                {
+                    self.handle_control_frame(out, frame)?;
                 }
-                LENGTH_MAX
             }
-            frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => {
-                varint::SIZE_MAX as u64
+            UnidirectionalKind::QpackEncoder => {
+                let instructions = self.decoder.handle_encoder_stream(&data)?;
+                self.useless_frames.take(instructions)?;
+                self.resume_blocked(out)?;
             }
-            frame_type::DATA | frame_type::HEADERS | frame_type::PUSH_PROMISE => {
-                // RFC 9114 sections 7.2.1, 7.2.2 and 7.2.5: these frames belong on request streams.
-                return Err(unexpected(
-                    "a frame of request streams on the control stream",
-                ));
+            UnidirectionalKind::QpackDecoder => {
+                let cancellations = self.encoder.handle_decoder_stream(&data)?;
+                self.useless_frames.take(cancellations)?;
             }
-            reserved if frame_type::is_reserved(reserved) => {
-                // RFC 9114 section 7.2.8: types of HTTP/2 frames are reserved.
-                return Err(unexpected("reserved frame type on the control stream"));
+            UnidirectionalKind::WebTransport { session_id } => {
+                if session_id.is_none()
+                    && let Some(id) = stream.header.read_one(&mut data)
+                {
+                    check_session_id(id)?;
+                    *session_id = Some(id);
+                }
+                if let Some(session_id) = *session_id
+                    && (fin || !data.is_empty())
+                {
+                    let event = Event::WebTransportData {
+                        session_id,
+                        stream_id,
+                        data,
+                        fin,
+                    };
+                    self.useless_frames.allow_for(&event);
+                    self.events.push_back(event);
+                }
             }
-            _ => {
-                self.skip = length;
-                return Ok(());
-            }
-        };
-        if length > length_max {
-            return Err(match length_max {
-                LENGTH_MAX => ConnectionError::new(
-                    Code::H3_EXCESSIVE_LOAD,
-                    "SETTINGS or PRIORITY_UPDATE frame too large",
-                ),
-                _ => trailing(),
-            });
         }
-        self.frame = Some((frame_type, length as usize));
+        if fin {
+            if self.critical.is_peers(stream_id) {
+                return Err(critical_streams::closed());
+            }
+        } else {
+            self.unidirectional.insert(stream_id, stream);
+        }
         Ok(())
     }
-}
 
-fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionError> {
-    if frame_type == frame_type::SETTINGS {
-        return Ok(ControlFrame::Settings(payload));
+    /// Records a critical stream of the peer. An error if the peer has opened one of this type before.
+    fn claim_critical(
+        &mut self,
+        stream_id: u64,
+        kind: &UnidirectionalKind,
+    ) -> Result<(), ConnectionError> {
+        let stream = match kind {
+            UnidirectionalKind::Control(_) => CriticalStream::Control,
+            UnidirectionalKind::QpackEncoder => CriticalStream::Encoder,
+            UnidirectionalKind::QpackDecoder => CriticalStream::Decoder,
+            _ => return Ok(()),
+        };
+        self.critical.claim(stream, stream_id)
     }
-    let (id, used) = varint::get(&payload).ok_or_else(|| {
-        ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier")
-    })?;
-    let element = match frame_type {
-        frame_type::PRIORITY_UPDATE_REQUEST => Some(Prioritized::Request(id)),
-        frame_type::PRIORITY_UPDATE_PUSH => Some(Prioritized::Push(id)),
-        _ => None,
-    };
-    if let Some(element) = element {
-        let priority = Priority::parse(&payload[used..]);
-        return Ok(ControlFrame::PriorityUpdate { element, priority });
-    }
-    // The payload of the other frames is a single integer (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
-    if used != payload.len() {
-        return Err(trailing());
-    }
-    Ok(match frame_type {
-        frame_type::GOAWAY => ControlFrame::GoAway(id),
-        frame_type::MAX_PUSH_ID => ControlFrame::MaxPushId(id),
-        _ => ControlFrame::CancelPush(id),
-    })
 }
-
-fn trailing() -> ConnectionError {
-    ConnectionError::new(
-        Code::H3_FRAME_ERROR,
-        "the frame has more than its identifier",
-    )
-}
-
-fn unexpected(reason: &'static str) -> ConnectionError {
-    ConnectionError::new(Code::H3_FRAME_UNEXPECTED, reason)
-}
-
-/// The maximum payload of SETTINGS and PRIORITY_UPDATE in bytes. Dozens of settings fit, GREASE included.
-const LENGTH_MAX: u64 = 1024;

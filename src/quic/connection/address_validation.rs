@@ -22,7 +22,7 @@ use std::{
 
 use quinn_proto as quinn;
 
-use super::{Connection, migration::Arrived, path_observer::PacketLimit};
+use super::{Connection, path_observer::PacketLimit, receive::Arrived};
 use crate::{Event, workarounds::congestion_controller_wrapper};
 
 impl Connection {

@@ -23,6 +23,7 @@
 //! - `event_conversion`: events for the application; `close_reason`: reasons of a connection's end.
 //! - `transmit`: outgoing packets.
 //! - `memory_shedding`: the sum of the memory held, its release, and shedding.
+//! - `receive`: received datagrams, and timers.
 //! - `migration`: changes of address; `address_validation`: address validation.
 //! - `version_restart`: restarts with another version.
 //!
@@ -68,6 +69,7 @@ mod ping_observer;
 pub(super) mod pre_connect_commands;
 mod preferred_address;
 mod qlog_connection_events;
+pub(super) mod receive;
 mod tickets_and_tokens;
 mod transmit;
 mod udp_datagram_counters;

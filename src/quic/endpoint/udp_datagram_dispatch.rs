@@ -15,7 +15,7 @@ use uringcore_wire::{
 use super::Entry;
 use crate::{
     DatagramMeta, Endpoint,
-    connection::migration::{Arrived, Receipt},
+    connection::receive::{Arrived, Receipt},
     paths::path::Local,
     tls::TOKEN_SIZE,
     workarounds::{forged_retry, version_2_packets},
