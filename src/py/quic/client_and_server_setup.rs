@@ -21,9 +21,8 @@ use uringcore_quic::{
     TransportSettings,
 };
 
-use super::resumption_credentials::{
-    ForeignStore, MemorySessionStore, TicketFields, session_store,
-};
+use super::session_stores::{ForeignStore, MemorySessionStore, session_store};
+use super::tickets_and_tokens::TicketFields;
 use super::tls_key_log::KeyLogFile;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 

@@ -5,7 +5,8 @@
 //! | `endpoint` | `QuicEndpoint`: a UDP socket and its connections |
 //! | `endpoint_settings` | an endpoint's settings from Python |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
-//! | `resumption_credentials` | session tickets, address tokens, and a server's session stores |
+//! | `session_stores` | a server's session stores |
+//! | `tickets_and_tokens` | session tickets and address validation tokens |
 //! | `events` | the event classes |
 //! | `tls_key_log` | TLS secrets for a file |
 //! | `packet_log` | recorded packets, for qlog |
@@ -27,7 +28,8 @@ mod endpoint_settings;
 mod events;
 mod packet_log;
 mod qlog_files;
-mod resumption_credentials;
+mod session_stores;
+mod tickets_and_tokens;
 mod tls_key_log;
 mod wire_buffer;
 

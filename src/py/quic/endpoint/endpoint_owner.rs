@@ -18,7 +18,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::quic::client_and_server_setup::QuicServerSetup;
 use crate::quic::clock_conversion::Clock;
 use crate::quic::connection::QuicConnectionCore;
-use crate::quic::resumption_credentials::ForeignStore;
+use crate::quic::session_stores::ForeignStore;
 use crate::quic::tls_key_log::KeyLogFile;
 
 /// The object that has the endpoint's state machines.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::{FirstError, OwnedEndpoint, QuicEndpoint};
 use crate::capi::bounded_arguments::{List, OwnedBytes};
 use crate::event_loop::clock;
-use crate::quic::resumption_credentials::ForeignStore;
+use crate::quic::session_stores::ForeignStore;
 
 /// The answer of a store.
 pub(super) struct Answer {
