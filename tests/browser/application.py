@@ -79,6 +79,32 @@ async function download(size) {
   return content.length === size && content.every((byte, index) => byte === index % 251);
 }
 
+// The server's view of requests that are made at once.
+async function many(count) {
+  const paths = Array.from({ length: count }, () => "/request");
+  return (await Promise.all(paths.map(get))).map((text) => JSON.parse(text).version);
+}
+
+// Server-sent events, each after the last one was confirmed.
+async function events(name, count) {
+  const source = new EventSource(`/events/${name}/${count}`);
+  const received = [];
+  await new Promise((resolve, reject) => {
+    source.onerror = () => reject(new Error(`after ${received.length} events`));
+    source.onmessage = async ({ data }) => {
+      received.push(data);
+      if (received.length === count) {
+        resolve();
+      } else {
+        await get(`/release/${name}`);
+      }
+    };
+  });
+  source.close();
+  await get(`/release/${name}`);
+  return received;
+}
+
 // What comes back on a WebSocket; the first message tells by which protocol it was opened.
 async function socket(messages) {
   const socket = new WebSocket(`wss://${location.host}/socket`);
@@ -151,6 +177,16 @@ async def down(scope, receive, send, name, count):
     await send({"type": "http.response.body", "body": b""})
 
 
+async def events(scope, receive, send, name, count):
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for index in range(int(count)):
+        event = b"data: event %d\n\n" % index
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+        await RELEASED[name].acquire()
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def release(scope, receive, send, name):
     RELEASED[name].release()
     await answer(send, b"")
@@ -194,6 +230,7 @@ ROUTES = {
     "page.js": script,
     "request": request,
     "down": down,
+    "events": events,
     "release": release,
     "up": up,
     "arrived": arrived,

@@ -7,7 +7,6 @@ import http.client
 import inspect
 import json
 import re
-import socket
 import ssl
 import subprocess
 import time
@@ -18,11 +17,9 @@ from uvicorn import Config
 import uringcore
 import uringcore.http3
 from tests.server.deployment_guide import Machine, adapted, block, own_group, served_over_tcp
-from tests.support.child_processes import bound
-from tests.support.debian_packages import program
+from tests.support.foreground_programs import debian, running
 from tests.support.free_ports import free_port
 from tests.support.interpreter_roles import is_default_interpreter
-from tests.support.third_party_programs import Unavailable
 from uringcore.asyncio.client import connect
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._origin_connection import OriginConnection, client_configuration
@@ -42,35 +39,6 @@ def machine(tmp_path, certificate):
     made = Machine(tmp_path, certificate)
     yield made
     made.close()
-
-
-def debian(name):
-    try:
-        return program(name)
-    except Unavailable as why:
-        pytest.skip(str(why))
-
-
-@contextlib.contextmanager
-def running(command, environment, port, log):
-    """Runs a proxy in the foreground, until it listens on `port`."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            bound(command), env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 5).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 class Nginx:

@@ -23,6 +23,8 @@ PACKAGES = {
     "haproxy": ("haproxy",),
     "brotli": ("brotli",),
     "zstd": ("zstd",),
+    "nghttp": ("nghttp2-client",),
+    "h2load": ("nghttp2-client",),
 }
 """The packages of each program."""
 

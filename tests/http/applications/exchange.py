@@ -82,10 +82,13 @@ class Side:
     def ask(self, case: Case) -> tuple[Reply, dict[str, Any]]:
         """Returns the reply, and the record of the application's observer."""
         name = f"case-{next(self._cases)}"
-        headers = [*case.headers, ("x-case", name)]
+        return self.reply(case, ("x-case", name)), self.seen(name)
+
+    def reply(self, case: Case, *more: tuple[str, str]) -> Reply:
+        """Returns the reply of an application that has no observer."""
+        headers = [*case.headers, *more]
         reply = (self._ask_http3 if self.over_http3 else self._ask_http1)(case, headers)
-        reply = Reply(reply.status, self.plain_fields(reply), self.plain(reply.body), reply.cut)
-        return reply, self.seen(name)
+        return Reply(reply.status, self.plain_fields(reply), self.plain(reply.body), reply.cut)
 
     def leave(self, leave: Leave) -> dict[str, Any]:
         """Sends a request and disconnects before its end; returns the observer's record then."""

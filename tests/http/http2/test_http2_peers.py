@@ -1,7 +1,8 @@
-"""Native HTTP/2 with independent clients: h2spec's cases, Go's client, curl, and httpx."""
+"""Native HTTP/2 with independent clients: h2spec, Go's client, curl, nghttp2's programs, and httpx."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 import subprocess
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from tests.http.http2.go_programs import go_client, h2spec
+from tests.support.foreground_programs import debian
 from tests.support.third_party_programs import Unavailable
 
 pytestmark = pytest.mark.either_backend
@@ -64,20 +66,77 @@ def curl(server, *arguments, path="/"):
     if "nghttp2" not in version.stdout:
         pytest.skip("this curl has no HTTP/2")
     scheme = "https" if server.is_secure else "http"
-    how = ["--cacert", server.certificate] if server.is_secure else ["--http2-prior-knowledge"]
+    how = ["--cacert", server.certificate] if server.is_secure else []
     url = f"{scheme}://localhost:{server.port}{path}"
-    command = [program, "-sS", "--http2", "--ipv4", *how, *arguments, url]
+    command = [program, "-sS", "--ipv4", *how, *arguments, url]
     return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
 
 
 def test_curl(server, tmp_path):
-    version = curl(server, "-w", "%{http_version} %{http_code}", "-o", "/dev/null")
+    how = "--http2" if server.is_secure else "--http2-prior-knowledge"
+    version = curl(server, how, "-w", "%{http_version} %{http_code}", "-o", "/dev/null")
     assert version == b"2 200"
-    assert len(curl(server, path="/flood/3000000")) == 3_000_000
+    assert len(curl(server, how, path="/flood/3000000")) == 3_000_000
     content = tmp_path / "content"
     content.write_bytes(bytes(2_000_000))
-    assert b'"bytes": 2000000' in curl(server, "--data-binary", f"@{content}", path="/upload")
-    assert curl(server, "-I").startswith(b"HTTP/2 200")
+    posts = ["--data-binary", f"@{content}"]
+    assert b'"bytes": 2000000' in curl(server, how, *posts, path="/upload")
+    assert curl(server, how, "-I").startswith(b"HTTP/2 200")
+
+
+def test_curl_over_http1(server, tmp_path):
+    """curl offers HTTP/2 by an upgrade, which RFC 9113 has removed, and waits for a status 100."""
+    content = tmp_path / "content"
+    content.write_bytes(bytes(2_000_000))
+    for version in ("--http1.1", "--http1.0", *([] if server.is_secure else ["--http2"])):
+        posts = ["-H", "Expect: 100-continue", "--data-binary", f"@{content}"]
+        said = curl(server, version, "-w", "%{http_version}", *posts, path="/upload")
+        assert b'"bytes": 2000000' in said
+        assert said.endswith(b"1" if version == "--http1.0" else b"1.1"), said
+        assert len(curl(server, version, path="/flood/3000000")) == 3_000_000
+
+
+def nghttp2(name, server, *arguments, paths=("/",)):
+    program = debian(name)
+    scheme = "https" if server.is_secure else "http"
+    urls = [f"{scheme}://127.0.0.1:{server.port}{path}" for path in paths]
+    command = [program.path, *map(str, arguments), *urls]
+    return subprocess.run(
+        command, env=program.environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.mark.parametrize("window", [10, 16, 30], ids="2^{}".format)
+def test_nghttp(server, tmp_path, window):
+    content = tmp_path / "content"
+    content.write_bytes(bytes(1_000_000))
+    windows = ["-w", window, "-W", window]
+    said = nghttp2("nghttp", server, "-nvs", *windows, paths=("/", "/flood/300000", "/trailers"))
+    assert re.findall(r"recv .*:status: (\d+)", said) == ["200"] * 3
+    assert "x-checksum: 42" in said
+    said = nghttp2("nghttp", server, "-v", *windows, "-d", content, paths=["/upload"])
+    assert '"bytes": 1000000' in said
+    assert "RST_STREAM" not in said
+    assert not re.search(r"recv GOAWAY.*\n.*error_code=(?!NO_ERROR)", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        (["-m", "100"], "/"),
+        (["-m", "10", "-w", "10", "-W", "12"], "/burst/20000"),
+        (["-m", "10", "-d"], "/upload"),
+        (["--h1"], "/burst/20000"),
+    ],
+)
+def test_h2load(server, tmp_path, options, path):
+    if "-d" in options:
+        content = tmp_path / "content"
+        content.write_bytes(bytes(20_000))
+        options = [*options, content]
+    said = nghttp2("h2load", server, "-n", "2000", "-c", "10", *options, paths=[path])
+    assert "2000 succeeded, 0 failed, 0 errored, 0 timeout" in said, said
+    assert "status codes: 2000 2xx" in said, said
 
 
 def test_httpx(server):

@@ -8,11 +8,10 @@ import signal
 
 import pytest
 
-protocols = pytest.importorskip("websockets.protocol")
-frames = pytest.importorskip("websockets.frames")
 deflate = pytest.importorskip("websockets.extensions.permessage_deflate")
 
 from tests.http.http2.client import connected  # noqa: E402 - after the skips
+from tests.http.http2.websocket_client import Socket  # noqa: E402
 from tests.server.harness import Server  # noqa: E402
 
 pytestmark = pytest.mark.either_backend
@@ -35,59 +34,6 @@ def server(request, backend, certificate, tmp_path_factory):
     yield running
     running.kill()
     running.check_log()
-
-
-class Socket:
-    """One WebSocket on one stream of a connection."""
-
-    def __init__(self, client, path, *fields, extensions=()):
-        self.client = client
-        self.stream_id = client.begin(
-            path,
-            "CONNECT",
-            [("sec-websocket-version", "13"), *fields],
-            end=False,
-            protocol="websocket",
-        )
-        self.response = client.head(self.stream_id)
-        state = protocols.State.OPEN
-        self.protocol = protocols.Protocol(protocols.Side.CLIENT, state=state, max_size=None)
-        self.protocol.extensions = list(extensions)
-        self._taken = 0
-        self._received = []
-
-    def _pump(self):
-        body = self.response.body
-        if len(body) > self._taken:
-            new, self._taken = body[self._taken :], len(body)
-            self.protocol.receive_data(new)
-            self._received += self.protocol.events_received()
-
-    def receive(self):
-        """Returns the next message."""
-        message = b""
-        while True:
-            self._pump()
-            while not self._received:
-                assert self.client.more()
-                self._pump()
-            part = self._received.pop(0)
-            if part.opcode is frames.Opcode.PING:
-                continue
-            message += part.data
-            if part.fin:
-                return message
-
-    def send(self, message: bytes):
-        self.protocol.send_binary(message)
-        for data in self.protocol.data_to_send():
-            self.client.send(self.stream_id, data)
-
-    def closed(self):
-        """Returns the status code with which the server closes the WebSocket."""
-        self.client.response(self.stream_id)
-        self._pump()
-        return self.protocol.close_rcvd.code
 
 
 def to(server):
