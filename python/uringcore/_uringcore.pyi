@@ -688,7 +688,6 @@ class TcpLimits:
         max_process_files: int | None,
         max_large_messages: int,
         websockets: bool,
-        compresses: bool,
         clients: dict[str, Any],
         is_secure: bool,
     ) -> Self: ...
@@ -803,6 +802,7 @@ class WebSocketLimits:
         max_queue: int,
         ping_interval: float | None,
         ping_timeout: float | None,
+        compresses: bool,
     ) -> Self: ...
 
 class ClientDisconnected(OSError): ...

@@ -138,7 +138,7 @@ def all_settings() -> Iterator[Settings]:
     webtransport = {"sessions": 1, "streams": 1, "uni_streams": 1, "window": 1, "datagram_bytes": 1}
     yield Settings("WebTransportLimits", WebTransportLimits, webtransport | {"patience": 1.0})
     websockets = {"max_size": 1, "max_queue": 1, "ping_interval": 1.0, "ping_timeout": 1.0}
-    yield Settings("WebSocketLimits", WebSocketLimits, websockets)
+    yield Settings("WebSocketLimits", WebSocketLimits, websockets | {"compresses": True})
     compression = {"codings": ["gzip"], "min_size": 1, "level": 1, "max_streams": 1}
     yield Settings("ResponseCompression", ResponseCompression, compression)
     yield Settings("ServerLimits", ServerLimits, defaults(ServerLimits))

@@ -289,6 +289,7 @@ def websocket_limits(config: Config) -> WebSocketLimits | None:
         max_queue=config.ws_max_queue,
         ping_interval=config.ws_ping_interval,
         ping_timeout=config.ws_ping_timeout,
+        compresses=config.ws_per_message_deflate,
     )
 
 

@@ -89,7 +89,6 @@ class NativeTCP:
                 **limits,
                 keep_alive=float(config.timeout_keep_alive),
                 websockets=websocket_limits(config) is not None and not redirects,
-                compresses=config.ws_per_message_deflate,
                 clients=config.quic_limits._options(),
                 is_secure=is_secure,
             ),

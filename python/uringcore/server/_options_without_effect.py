@@ -47,7 +47,7 @@ PLACES: dict[str, str | None] = {
     "ws_max_queue": None,
     "ws_ping_interval": None,
     "ws_ping_timeout": None,
-    "ws_per_message_deflate": "HTTP/3 does not compress messages",
+    "ws_per_message_deflate": None,
     "lifespan": None,
     "interface": None,
     "env_file": None,

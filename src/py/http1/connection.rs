@@ -493,8 +493,8 @@ impl Http1Connection {
         );
         let request = match &service.websockets {
             Some(limits) if head.is_websocket && received.refusal.is_none() => {
-                let (tcp, messages) = (this.service.get(), this.messages.clone());
-                request.with_socket(tcp.socket(&limits.get().0, head, false, messages))
+                let messages = this.messages.clone();
+                request.with_socket(limits.get().socket(head, false, messages))
             }
             _ => request,
         };

@@ -472,8 +472,8 @@ impl Http2Connection {
         );
         let request = match &service.websockets {
             Some(limits) if head.is_websocket && !is_refused => {
-                let (tcp, messages) = (this.service.get(), this.messages.clone());
-                request.with_socket(tcp.socket(&limits.get().0, head, ended, messages))
+                let messages = this.messages.clone();
+                request.with_socket(limits.get().socket(head, ended, messages))
             }
             _ => request,
         };

@@ -12,7 +12,6 @@ use rustc_hash::FxHashMap;
 use uringcore_http::http3::{Connection, Event};
 use uringcore_http::request_head::Head;
 use uringcore_http::response_errors::Refusal;
-use uringcore_http::ws::Socket;
 use uringcore_limits::memory_budget::{Charge, Queued};
 use uringcore_limits::semaphore::Semaphore;
 use uringcore_quic::{self as quic, ConnectionKey};
@@ -500,7 +499,8 @@ impl Http3Connection {
         );
         let request = match sockets {
             Some(limits) if refusal.is_none() => {
-                request.with_socket(Socket::new(&limits.get().0, ended, this.messages.clone()))
+                let messages = this.messages.clone();
+                request.with_socket(limits.get().socket(head, ended, messages))
             }
             None if head.protocol.is_some() && refusal.is_none() => {
                 request.with_datagrams(Charge::new(this.queued.clone()))

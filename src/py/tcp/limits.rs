@@ -25,8 +25,7 @@ struct ClientOptions {
 }
 
 /// Checked limits. Times are in seconds. `clients` has the options of `ServerLimits`. `websockets` is true if requests
-/// may open a WebSocket, `compresses` if messages of a WebSocket may be compressed, and `is_secure` if the connections
-/// use TLS.
+/// may open a WebSocket, and `is_secure` if the connections use TLS.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TcpLimits {
     pub http1: Arc<http1::Limits>,
@@ -36,8 +35,6 @@ pub struct TcpLimits {
     pub large_messages: usize,
     /// True if the connections use TLS.
     pub is_secure: bool,
-    /// True if messages of a WebSocket may be compressed.
-    pub compresses: bool,
     clients: ClientOptions,
 }
 
@@ -47,7 +44,7 @@ impl TcpLimits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout, send_rate, send_rate_grace,
-        keep_alive, max_open_files, max_process_files, max_large_messages, websockets, compresses, clients, is_secure,
+        keep_alive, max_open_files, max_process_files, max_large_messages, websockets, clients, is_secure,
     ))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
@@ -68,7 +65,6 @@ impl TcpLimits {
         max_process_files: Option<usize>,
         max_large_messages: usize,
         websockets: bool,
-        compresses: bool,
         clients: ClientOptions,
         is_secure: bool,
     ) -> PyResult<Self> {
@@ -115,7 +111,6 @@ impl TcpLimits {
             process_files: max_process_files,
             large_messages: max_large_messages,
             is_secure,
-            compresses,
             clients,
         })
     }

@@ -10,12 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet};
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_http::request_head::Head;
 use uringcore_http::response_errors::TooSlow;
-use uringcore_http::ws::{self, Socket};
 use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
 use uringcore_limits::memory_budget::{Account, Budget};
-use uringcore_limits::semaphore::Semaphore;
 
 use super::limits::TcpLimits;
 use crate::asgi::asgi_service::{AsgiService, ReportedFault};
@@ -270,28 +267,6 @@ impl TcpService {
         let kept = self.open.with(py, |open| open.connections.remove(&id));
         drop(kept);
         self.all.bind(py).discard(protocol).map(drop)
-    }
-
-    /// Makes the state of a WebSocket, and agrees on compression with the client. `ended` is true if the client sends
-    /// nothing.
-    pub fn socket(
-        &self,
-        limits: &ws::Limits,
-        head: &Head,
-        ended: bool,
-        messages: Arc<Semaphore>,
-    ) -> Socket {
-        let socket = Socket::new(limits, ended, messages);
-        let fields = head.fields.iter();
-        let offers = fields.filter(|(name, _)| &**name == b"sec-websocket-extensions");
-        let agreed = match self.limits.get().compresses {
-            true => ws::Agreed::to_offers(offers.map(|(_, value)| &**value)),
-            false => None,
-        };
-        match agreed {
-            Some(agreed) => socket.with_compression(agreed),
-            None => socket,
-        }
     }
 }
 

@@ -64,7 +64,6 @@ def service(config: Any, state: Any, app_state: Any, loop: Any) -> Any:
             **{name: getattr(limits, name) for name in SHARED_LIMITS - CLIENT_LIMITS},
             keep_alive=float(config.timeout_keep_alive),
             websockets=websocket_limits(config) is not None,
-            compresses=config.ws_per_message_deflate,
             clients=server_limits()._options(),
             is_secure=config.is_ssl,
         ),

@@ -6,6 +6,7 @@ import json
 import signal
 
 import pytest
+from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Opcode
 
 from tests.http import http3_bytes
@@ -59,6 +60,80 @@ def test_messages_of_all_sizes_come_back(server):
     assert seen[-1] == ["disconnect", 4321, "good bye"]
     lengths = [size for _, size, _ in seen[1:-1]]
     assert lengths == [len(message) for message in messages] * 2
+
+
+OFFER = b"permessage-deflate; client_max_window_bits"
+AGREED = b"permessage-deflate; server_max_window_bits=12; client_max_window_bits=12"
+
+
+def test_messages_may_be_compressed(server):
+    messages = ["", b"short", *[b"again and " * 10_000] * 3, "\u00e4" * 300_000]
+
+    async def client(raw):
+        socket = Socket(raw, "/echo/deflate", (b"sec-websocket-extensions", OFFER))
+        answer = await socket.wait_answer()
+        assert dict(answer.fields)[b"sec-websocket-extensions"] == AGREED
+        socket.protocol.extensions = [PerMessageDeflate(False, False, 12, 12)]
+        for message in messages:
+            socket.send(message)
+            assert await socket.wait_messages(1) == [message]
+        assert len(answer.body) < 10_000
+        for message in messages:
+            socket.send(message)
+        assert await socket.wait_messages(len(messages)) == messages
+        socket.close()
+        await socket.wait_closed()
+
+    run(server, client)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"\xc1\x84\0\0\0\0\xff\xff\xff\xff", 1007),
+        (b"\xc1\x80\0\0\0\0" * 2, 1007),
+        (b"\xc9\x80\0\0\0\0", 1002),
+        (b"\xa1\x80\0\0\0\0", 1002),
+    ],
+    ids=["malformed", "empty", "compressed-ping", "other-reserved-bit"],
+)
+def test_a_violation_of_the_compression_closes(server, sent, code):
+    async def client(raw):
+        socket = Socket(raw, "/echo/bad-deflate", (b"sec-websocket-extensions", OFFER))
+        await socket.wait_answer()
+        socket.write(sent)
+        found = await socket.wait_closed()
+        assert found[0] == code, found
+
+    run(server, client)
+
+
+def test_a_message_that_exceeds_the_limit_after_decompression_is_closed_with_1009(start_features):
+    server = start_features("--ws-max-size", "100000")
+
+    async def client(raw):
+        socket = Socket(raw, "/echo/bomb", (b"sec-websocket-extensions", OFFER))
+        await socket.wait_answer()
+        socket.protocol.extensions = [PerMessageDeflate(False, False, 12, 12)]
+        socket.send(bytes(100_000))
+        assert await socket.wait_messages(1) == [bytes(100_000)]
+        socket.send(bytes(100_001))
+        assert (await socket.wait_closed())[0] == 1009
+
+    run(server, client)
+
+
+def test_messages_are_not_compressed_if_the_option_is_off(start_features):
+    server = start_features("--ws-per-message-deflate", "false")
+
+    async def client(raw):
+        socket = Socket(raw, "/echo/plain", (b"sec-websocket-extensions", OFFER))
+        answer = await socket.wait_answer()
+        assert b"sec-websocket-extensions" not in dict(answer.fields)
+        socket.send("x" * 100_000)
+        assert await socket.wait_messages(1) == ["x" * 100_000]
+
+    run(server, client)
 
 
 def test_fragments_are_one_message_and_pings_between_them_are_answered(server):
