@@ -146,9 +146,11 @@ impl Inflater {
     ) -> Result<(), Violation> {
         loop {
             if content.len() == content.capacity() {
-                // The capacity at most doubles, so that it grows only with real content, and it has an upper limit.
+                // The capacity at most doubles, or grows by twice the input, so that it grows only with real content, and it
+                // has an upper limit.
                 let space = content
                     .len()
+                    .max(2 * input.len())
                     .max(SPACE_MIN)
                     .min(max.saturating_add(1) - content.len());
                 content.reserve_exact(space);
@@ -208,8 +210,7 @@ pub(super) struct Deflater {
 impl Deflater {
     /// Compresses the payload of a message (RFC 7692 section 7.2.1).
     pub fn compress(&mut self, mut input: &[u8]) -> Vec<u8> {
-        let new =
-            || Compress::new_with_window_bits(Compression::default(), false, self.window_bits);
+        let new = || Compress::new_with_window_bits(LEVEL, false, self.window_bits);
         let stream = self.stream.get_or_insert_with(new);
         let mut out = Vec::with_capacity(input.len() / 2 + SPACE_MIN);
         loop {
@@ -253,6 +254,8 @@ impl Deflater {
 
 /// The end of a flush, which is not sent (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+/// Messages are 5 to 8 % larger than with zlib's default of 6, in about half of the processor time.
+const LEVEL: Compression = Compression::new(2);
 /// Windows of 4 KiB. Larger windows cost memory for each connection, and make messages hardly smaller.
 const WINDOW_BITS: u8 = 12;
 const WINDOW_BITS_MAX: u8 = 15;
