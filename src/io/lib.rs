@@ -82,7 +82,7 @@ pub use per_process_global::PerProcess;
 pub use receive_buffer_pool::RecvBuf;
 pub use received_datagram::Datagram;
 pub use received_message::{PeerAddress, ReceivedMessage};
-pub use sent_file::{FileIdentity, FileVersion, SentFile};
+pub use sent_file::{FileIdentity, FileStamp, FileVersion, SentFile};
 pub use served_folder::ServedFolder;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;

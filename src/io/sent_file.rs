@@ -5,6 +5,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -40,6 +41,24 @@ pub struct FileVersion {
     pub size: u64,
     /// The time of the last change of the content, in nanoseconds since 1970.
     pub modified_ns: i64,
+}
+
+/// The attributes of a file that change with its content, even if a program sets the time of the last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    pub(crate) device: u64,
+    pub(crate) number: u64,
+    pub size: u64,
+    /// The time of the last change of the content, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// The time of the last change of content or attributes, which programs cannot set.
+    pub(crate) changed_ns: i64,
+}
+
+/// Joins seconds and nanoseconds since 1970.
+pub(crate) fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    let whole = seconds.saturating_mul(1_000_000_000);
+    whole.saturating_add(nanoseconds)
 }
 
 /// A regular file that is open for reading. All reads have an offset, so the descriptor's position is not used.
@@ -78,11 +97,22 @@ impl SentFile {
     /// Returns the attributes that change when the file's content does.
     pub fn version(&self) -> io::Result<FileVersion> {
         let metadata = self.0.metadata()?;
-        let seconds = metadata.mtime().saturating_mul(1_000_000_000);
         Ok(FileVersion {
             identity: FileIdentity::of(&metadata),
             size: metadata.len(),
-            modified_ns: seconds.saturating_add(metadata.mtime_nsec()),
+            modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+
+    /// Returns the attributes that change with every change of the file.
+    pub fn stamp(&self) -> io::Result<FileStamp> {
+        let metadata = self.0.metadata()?;
+        Ok(FileStamp {
+            device: metadata.dev(),
+            number: metadata.ino(),
+            size: metadata.len(),
+            modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
         })
     }
 
@@ -121,6 +151,46 @@ impl SentFile {
         }
     }
 
+    /// Sends up to `length` bytes from `offset` on to a non-blocking stream socket, without a copy in this process
+    /// (sendfile(2)). Returns the number of bytes. It is 0 if the bytes have to be read and sent: the socket is full, the
+    /// file system does not support the call, or the first or the last byte is not in the page cache. If bytes between
+    /// those two are not there, the call waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of the socket, such as `EPIPE`.
+    pub fn send_now(&self, socket: RawFd, offset: u64, length: usize) -> Result<usize, Errno> {
+        let Some(last) = length.checked_sub(1) else {
+            return Ok(0);
+        };
+        let is_cached = |at| {
+            let mut byte = [MaybeUninit::uninit()];
+            read_now(self.0.as_raw_fd(), &mut byte, Some(at)) == Ok(1)
+        };
+        let position = libc::off_t::try_from(offset);
+        let (Ok(mut position), true, true) =
+            (position, is_cached(offset), is_cached(offset + last as u64))
+        else {
+            return Ok(0);
+        };
+        loop {
+            // SAFETY: the file is open, and the kernel writes the new position to a variable that outlives the call. If
+            // the socket is not open, the call returns EBADF.
+            let count =
+                unsafe { libc::sendfile(socket, self.0.as_raw_fd(), &raw mut position, length) };
+            match usize::try_from(count) {
+                Ok(count) => return Ok(count),
+                Err(_) => match Errno::last() {
+                    Errno(libc::EINTR) => {}
+                    Errno(libc::EAGAIN | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => {
+                        return Ok(0);
+                    }
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+
     /// Reads `length` bytes from `offset` on, or fewer at the end of the file. Blocks.
     pub fn read(&self, length: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
@@ -147,6 +217,37 @@ mod tests {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_sent_to_a_socket_until_the_socket_is_full() {
+        let name = format!("uringcore-sent-to-socket-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at >> 3) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = SentFile::open(&path).unwrap();
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let (mut offset, mut received) = (7, Vec::new());
+        while offset < content.len() {
+            let sent = file.send_now(ours.as_raw_fd(), offset as u64, content.len() - offset);
+            let sent = sent.unwrap();
+            if sent == 0 && received.is_empty() {
+                // The file system has no reads without waiting.
+                break;
+            }
+            let mut part = vec![0; sent];
+            std::io::Read::read_exact(&mut theirs, &mut part).unwrap();
+            received.extend(part);
+            offset += sent;
+        }
+        assert!(content[7..].starts_with(&received));
+        let send = |offset, length| file.send_now(ours.as_raw_fd(), offset, length);
+        // Nothing is sent behind the end, and no part that the file does not have whole.
+        assert_eq!(send(1 << 20, 10), Ok(0));
+        assert_eq!(send((1 << 20) - 5, 10), Ok(0));
+        assert_eq!(send(0, 0), Ok(0));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

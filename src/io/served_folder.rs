@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::sent_file::SentFile;
+use crate::sent_file::{FileStamp, SentFile, nanoseconds};
 
 /// An open folder. The folder stays this one if its path later names another.
 #[derive(Debug)]
@@ -82,6 +82,34 @@ impl ServedFolder {
             Resolution::Cached | Resolution::Beneath => self.beneath(name, 0),
             Resolution::ByParts => self.by_parts(name),
         }?)
+    }
+
+    /// Returns the attributes of what the name leads to, which may be outside of the folder. They are for a comparison with
+    /// those of a file that was opened.
+    pub fn stamp(&self, name: &[u8]) -> io::Result<FileStamp> {
+        let name = CString::new(name)?;
+        let mut found = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the name ends with a zero byte, and both outlive the call.
+        let result = unsafe {
+            libc::fstatat(
+                self.folder.as_raw_fd(),
+                name.as_ptr(),
+                found.as_mut_ptr(),
+                0,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has succeeded, so the kernel has filled the structure.
+        let found = unsafe { found.assume_init() };
+        Ok(FileStamp {
+            device: found.st_dev,
+            number: found.st_ino,
+            size: u64::try_from(found.st_size).unwrap_or_default(),
+            modified_ns: nanoseconds(found.st_mtime, found.st_mtime_nsec),
+            changed_ns: nanoseconds(found.st_ctime, found.st_ctime_nsec),
+        })
     }
 
     fn beneath(&self, name: &[u8], resolve: u64) -> io::Result<OwnedFd> {

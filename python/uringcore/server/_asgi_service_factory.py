@@ -59,6 +59,20 @@ def make_asgi(
         websockets=websocket_limits(config),
         direct=direct(config.loaded_app),
         compression=getattr(config, "compression", None),
+        repeats_files=repeats_files(config),
+    )
+
+
+def repeats_files(config: UvicornConfig) -> bool:
+    """True if the extension may answer requests for files itself: nothing else observes the requests."""
+    web = getattr(config, "web", None)
+    return (
+        web is not None
+        and not web.request_ids
+        and web.request_hook is None
+        and getattr(config, "observer", None) is None
+        and not logs_access(config)
+        and config.limit_concurrency is None
     )
 
 

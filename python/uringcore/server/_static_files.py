@@ -115,6 +115,8 @@ class StaticFiles:
             self._common.append((b"cache-control", cache_control.encode("latin-1")))
         self._hidden = hidden
         self._precompressed = precompressed
+        self.is_outermost = False
+        """Nothing else sees the requests, so the extension may repeat answers without a call."""
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -265,7 +267,9 @@ class StaticFiles:
             file.close()
             await send({"type": "http.response.body", "body": b""})
         else:
-            await send_file(scope, send, file, one)
+            is_whole = ranges is None and validators.is_strong
+            folder = self._folder if self.is_outermost and is_whole else None
+            await send_file(scope, send, file, one, folder)
 
 
 def route_path(scope: Any) -> str:
@@ -336,9 +340,12 @@ async def send_parts(
     await send({"type": "http.response.body", "body": content.end})
 
 
-async def send_file(scope: Any, send: Send, file: StaticFile, part: ByteRange) -> None:
+async def send_file(
+    scope: Any, send: Send, file: StaticFile, part: ByteRange, folder: StaticFolder | None
+) -> None:
     """Sends a part of a file as the end of a response: by the server if it accepts a file in
-    ``http.response.pathsend``, else by a thread."""
+    ``http.response.pathsend``, else by a thread. With its ``folder``, the server may give the same answer to
+    such requests until the file changes."""
     details = (scope.get("extensions") or {}).get("http.response.pathsend") or {}
     if "uringcore.static_file" in details:
         await send(
@@ -348,6 +355,7 @@ async def send_file(scope: Any, send: Send, file: StaticFile, part: ByteRange) -
                 "offset": part.offset,
                 "count": part.length,
                 "more_body": False,
+                "folder": folder,
             }
         )
         return

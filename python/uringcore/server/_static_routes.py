@@ -69,6 +69,7 @@ def static_routes(application: Any, given: Iterable[str], cache_control: str | N
     for prefix, folder in parse_static(given).items():
         try:
             folders[prefix] = StaticFiles(folder, cache_control=cache_control)
+            folders[prefix].is_outermost = True
         except OSError as exc:
             raise refusal(f"{folder}: {exc.strerror}") from None
     return StaticRoutes(application, folders)

@@ -25,7 +25,7 @@ use std::io;
 
 use bytes::Bytes;
 use uringcore_io::net;
-use uringcore_io::{Driver, Errno, Interest, Outcome};
+use uringcore_io::{Driver, Errno, Interest, Outcome, SentFile};
 
 use crate::event::{EngineEvent, StreamBytes};
 use crate::event_queue::EventQueue;
@@ -127,6 +127,23 @@ impl Stream {
             Err(error) => {
                 self.note_send_error(error);
                 None
+            }
+        }
+    }
+
+    /// Sends a part of a file, as much as the socket accepts without waiting, after all bytes that were written before.
+    /// Returns the number of bytes. It is 0 if the part has to be written as bytes ([`SentFile::send_now`]), because
+    /// written bytes still wait, or after an error, which is reported later.
+    pub(crate) fn send_file(&mut self, file: &SentFile, offset: u64, length: usize) -> usize {
+        self.send_now();
+        if !self.is_idle() || !self.is_writable() {
+            return 0;
+        }
+        match file.send_now(self.life.fd, offset, length) {
+            Ok(count) => count,
+            Err(error) => {
+                self.note_send_error(error);
+                0
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use uringcore_io::SendMsg;
+use uringcore_io::{SendMsg, SentFile};
 
 use super::Transport;
 use super::commands::Transports;
@@ -66,6 +66,30 @@ impl Transports<'_> {
         pieces: impl Iterator<Item = Piece<'a>>,
     ) -> WriteOutcome {
         self.write_stream(key, |stream, blocks| accept(stream, pieces, blocks))
+    }
+
+    /// Sends a part of a file without queueing it. Returns the number of sent bytes. It is 0 if the host has to write the
+    /// part as bytes.
+    pub fn send_file(&mut self, key: Key, file: &SentFile, offset: u64, length: usize) -> usize {
+        let TransportTable {
+            by_key,
+            blocks,
+            dirty,
+            counts,
+            ..
+        } = &mut *self.transports;
+        let Some(Transport::Stream(stream)) = by_key.get_mut(key) else {
+            return 0;
+        };
+        let sent = stream.send_file(file, offset, length);
+        counts.direct_sends += stream.queue.take_direct_sends() + u64::from(sent > 0);
+        if stream.is_idle() {
+            stream.queue.give_block_back(blocks);
+        }
+        if sent == 0 && stream.life.mark_dirty() {
+            dirty.push(key);
+        }
+        sent
     }
 
     /// Sends a datagram.

@@ -65,7 +65,7 @@ pub struct Connection {
     /// The time since which there is no request.
     quiet_since: Instant,
     /// The number of bytes that the host has written so far.
-    written: u64,
+    pub(super) written: u64,
     /// The progress of the response; `None` if no bytes wait for the client.
     stall: Option<Stall>,
     /// True if unused memory was freed since the last input.

@@ -112,6 +112,31 @@ impl Connection {
         }
     }
 
+    /// The number of bytes of content that the host may write to the transport itself, after all output.
+    pub fn content_left(&self, serial: u64) -> u64 {
+        match &self.exchange {
+            Some(Exchange {
+                sending: Sending::Length(left),
+                ..
+            }) if serial == self.serial && self.output.is_empty() => *left,
+            _ => 0,
+        }
+    }
+
+    /// Counts content that the host has written to the transport itself, at most [`content_left`](Self::content_left)
+    /// bytes. The end follows as content of no bytes.
+    pub fn content_written(&mut self, serial: u64, length: u64) {
+        if length <= self.content_left(serial)
+            && let Some(Exchange {
+                sending: Sending::Length(left),
+                ..
+            }) = &mut self.exchange
+        {
+            *left -= length;
+            self.written += length;
+        }
+    }
+
     /// Ends a response early. Also ends the connection, by which the client notices that the response is incomplete.
     pub fn abandon(&mut self, serial: u64, now: Instant) {
         let Ok(exchange) = self.open(serial) else {

@@ -15,6 +15,7 @@ use super::header_cache::HeaderCache;
 use super::request::Request;
 use super::response_compression::ResponseCompression;
 use super::scope;
+use super::static_answers::{StaticAnswer, StaticAnswers};
 use super::websocket_limits::WebSocketLimits;
 use crate::capi::bounded_arguments::List;
 use crate::capi::exception_conversion::is_exit;
@@ -33,7 +34,8 @@ use crate::event_loop::task_and_future_creation;
 /// `log_access(scope, status)`, if given, is called when the head of a response is sent. `overloaded()`, if given, is
 /// called before an application is started. `direct`, if given, is called instead of the application for requests
 /// without X-Forwarded fields: it is the application without the layer that handles those. `websockets` has the
-/// limits of each WebSocket, if the server accepts them. `compression`, if given, compresses responses.
+/// limits of each WebSocket, if the server accepts them. `compression`, if given, compresses responses. With
+/// `repeats_files`, requests for published files may be answered without a call of the application.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
@@ -56,6 +58,9 @@ pub struct AsgiService {
     pub websockets: Option<Py<WebSocketLimits>>,
     pub compression: Option<Py<ResponseCompression>>,
     pub lines: GilCell<HeaderCache>,
+    /// True if requests may be answered with files without the application.
+    repeats_files: bool,
+    pub(super) answers: GilCell<StaticAnswers>,
     changing: GilCell<Changing>,
 }
 
@@ -102,7 +107,7 @@ impl AsgiService {
     #[pyo3(signature = (
         application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
         log_access = None, overloaded = None, fresh_context = false, websockets = None, direct = None,
-        compression = None,
+        compression = None, repeats_files = false,
     ))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
@@ -121,6 +126,7 @@ impl AsgiService {
         websockets: Option<Py<WebSocketLimits>>,
         direct: Option<Py<PyAny>>,
         compression: Option<Py<ResponseCompression>>,
+        repeats_files: bool,
     ) -> PyResult<Self> {
         Ok(Self {
             direct: direct.unwrap_or_else(|| application.clone_ref(event_loop.py())),
@@ -143,6 +149,8 @@ impl AsgiService {
             websockets,
             compression,
             lines: GilCell::new(HeaderCache::new()),
+            repeats_files,
+            answers: GilCell::new(StaticAnswers::default()),
             changing: GilCell::new(Changing::default()),
         })
     }
@@ -212,6 +220,18 @@ impl AsgiService {
             lines.extend(changing.default_headers.iter().map(line));
             lines
         })
+    }
+
+    /// Keeps an answer with a file, for later requests with this key.
+    pub(super) fn keep_answer(
+        &self,
+        py: Python<'_>,
+        key: Box<[u8]>,
+        answer: impl FnOnce() -> Option<StaticAnswer>,
+    ) {
+        if let Some(answer) = self.repeats_files.then(answer).flatten() {
+            self.answers.with(py, |answers| answers.keep(key, answer));
+        }
     }
 
     pub fn count_answered(&self, py: Python<'_>) {

@@ -1,6 +1,7 @@
 //! Files as content of a response: the messages `http.response.pathsend` and `http.response.zerocopysend`.
 //!
-//! The bytes of a file go from the page cache to the connection without becoming a Python object. A thread of the
+//! The bytes of a file go from the page cache to the connection without becoming a Python object. Where the transport
+//! can do that (HTTP/1.1 without TLS), the kernel sends all parts but the first one and those for which the socket is full. A thread of the
 //! loop's executor reads the bytes that are not in the cache. For a slow client, one part of the file is in memory.
 //!
 //! A file stays open between two parts while it has a [`Permit`] of the connection and a [`FileShare`] of the
@@ -23,19 +24,20 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_io::{Errno, FileIdentity, SentFile};
 use uringcore_limits::semaphore::Permit;
 
-use super::asgi_service::ReportedFault;
+use super::asgi_service::{AsgiService, Line, ReportedFault};
 use super::http_stream::{Ending, HttpStream};
 use super::message_parser::{is_true, optional, required};
 use super::open_file_permits::{self, FileShare, PermitAnswer};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::response_compression::TURN_BYTES;
-use super::static_folder::StaticFile;
+use super::static_answers::{self, StaticAnswer};
+use super::static_folder::{StaticFile, StaticFolder};
 use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 
@@ -348,10 +350,55 @@ impl Request {
         if this.state.with(py, |state| state.response.is_bodyless()) {
             return Self::send_no_content(slf, more_body);
         }
+        if let Some(folder) = optional(message, intern!(py, "folder"))?
+            && let Ok(folder) = folder.cast::<StaticFolder>()
+        {
+            this.keep_as_answer(py, folder, file.get());
+        }
         let source = Source::Static(file.clone().unbind());
         let offset = Some(offset.unwrap_or(0));
         let request = this.file_request(py, source, offset, count, more_body)?;
         Self::open_file(slf, request)
+    }
+
+    /// Keeps the answer with a whole file for requests like this one.
+    fn keep_as_answer(&self, py: Python<'_>, folder: &Bound<'_, StaticFolder>, file: &StaticFile) {
+        let service = self.service.get();
+        let defaults = service.default_headers(py, 0).len();
+        let own = |name: &Bound<'_, PyBytes>| name.as_bytes().into();
+        let fields = self.state.with(py, |state| {
+            let lines = state.response.lines_of_200()?.get(defaults..)?;
+            let line = |(name, value): &Line| (own(name.bind(py)), own(value.bind(py)));
+            Some(lines.iter().map(line).collect())
+        });
+        if let (Some(fields), Some(key)) = (fields, self.answer_key(py)) {
+            service.keep_answer(py, key, || StaticAnswer::new(folder, file, fields));
+        }
+    }
+
+    /// The key of this request in the table of answers.
+    fn answer_key(&self, py: Python<'_>) -> Option<Box<[u8]>> {
+        let scope = self.scope.bind(py);
+        let path = scope.get_item(intern!(py, "raw_path")).ok()??;
+        let path = path.cast::<PyBytes>().ok()?.as_bytes();
+        let path = match &self.service.get().root_path {
+            Some(root) => path.strip_prefix(root.raw.as_bytes(py))?,
+            None => path,
+        };
+        let headers = scope.get_item(intern!(py, "headers")).ok()??;
+        let mut lines = Vec::new();
+        for item in headers.cast::<PyList>().ok()? {
+            let (name, value) = AsgiService::pair(&item).ok()?;
+            lines.push((
+                name.cast_into::<PyBytes>().ok()?,
+                value.cast_into::<PyBytes>().ok()?,
+            ));
+        }
+        let fields = lines.iter();
+        static_answers::key(
+            path,
+            fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        )
     }
 
     /// Handles `http.response.zerocopysend`: sends a part of an open file.
@@ -488,7 +535,7 @@ impl Request {
     fn send_file_parts(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let is_full = |stream: &dyn HttpStream| stream.is_held_up(py);
-        let mut compressed = 0;
+        let (mut compressed, mut direct) = (0, 0);
         while body.left > 0 {
             if this.state.with(py, |state| {
                 state.disconnected || state.response.is_complete()
@@ -513,6 +560,20 @@ impl Request {
                     return Ok(Sent::FileUnopenable(body));
                 }
             }
+            let sent = Self::send_file_directly(slf, &body);
+            if sent > 0 {
+                body.offset += sent;
+                body.left -= sent;
+                direct += sent;
+                if body.last && body.left == 0 {
+                    Self::send_part(slf, Bytes::new(), true, false)?;
+                    return Ok(Sent::Taken);
+                }
+                if direct >= DIRECT_BYTES_OF_TURN {
+                    return Ok(Sent::FileLater(body));
+                }
+                continue;
+            }
             let part = match body.next_part(py) {
                 Ok(Some(part)) if part.is_empty() => {
                     return Self::file_was_lost(slf, &body, "became shorter");
@@ -536,6 +597,25 @@ impl Request {
             }
         }
         Self::send_rest(slf, Bytes::new(), body.last)
+    }
+
+    /// Sends a part of an open file without a copy, if the connection can do that now. Returns the number of sent bytes.
+    fn send_file_directly(slf: &Bound<'_, Self>, body: &FileBody) -> u64 {
+        let (py, this) = (slf.py(), slf.get());
+        // The head is sent together with the first part.
+        let is_begun = this.state.with(py, |state| {
+            state.response.is_begun() && state.response.encoding.is_none()
+        });
+        let Some(file) = body
+            .file
+            .as_ref()
+            .filter(|_| is_begun && body.reading.is_none())
+        else {
+            return 0;
+        };
+        let length = body.left.min(DIRECT_BYTES);
+        let sent = this.with_stream(py, |stream| stream.send_file(py, file, body.offset, length));
+        sent.unwrap_or(0)
     }
 
     /// Resets the stream, because the file cannot be sent to its announced length. Without the reset the client would
@@ -567,6 +647,9 @@ fn runtime_error(text: &'static str) -> PyErr {
     PyRuntimeError::new_err(text)
 }
 
+/// The largest number of bytes of one system call that sends a file, and of all such calls until the loop runs.
+const DIRECT_BYTES: u64 = 1 << 20;
+const DIRECT_BYTES_OF_TURN: u64 = 4 << 20;
 /// The first interval between two attempts to open a file without a free descriptor, and the longest, in seconds.
 const RETRY_SECONDS: f64 = 0.05;
 const RETRY_SECONDS_MAX: f64 = 1.0;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::response_errors::SendError;
+use uringcore_io::SentFile;
 use uringcore_limits::semaphore::Permit;
 
 use super::open_file_permits::FileClient;
@@ -73,6 +74,12 @@ pub trait HttpStream: Send + Sync {
     ) -> Result<(), Refused>;
 
     fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused>;
+
+    /// Sends up to `length` bytes of a file as content without a copy, if the transport can do that now. Returns the number
+    /// of sent bytes. It is 0 if the bytes have to be read and sent as content.
+    fn send_file(&self, _py: Python<'_>, _file: &SentFile, _offset: u64, _length: u64) -> u64 {
+        0
+    }
 
     /// Lets the loop send the written data. Called when the application has written all that it has at present.
     fn written(&self, py: Python<'_>);

@@ -10,6 +10,7 @@
 //! | `response` | a response: the messages of `send()` |
 //! | `response_compression` | compression of responses by negotiation |
 //! | `file_response` | files as content of a response |
+//! | `static_answers` | answers with such files that are repeated without Python |
 //! | `static_folder` | files of a folder that the server publishes |
 //! | `open_file_permits` | permits for the open files of a process, which clients share |
 //! | `message_parser` | parses the application's messages |
@@ -37,6 +38,7 @@ pub mod request;
 mod response;
 mod response_compression;
 pub mod scope;
+mod static_answers;
 mod static_folder;
 mod unread_body;
 pub mod websocket;

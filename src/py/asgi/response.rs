@@ -110,6 +110,18 @@ impl Response {
         !matches!(self.phase, ResponsePhase::Nothing)
     }
 
+    /// The fields of a response 200 whose head is held and whose content is sent as it is.
+    pub fn lines_of_200(&self) -> Option<&[Line]> {
+        match &self.phase {
+            ResponsePhase::Held(Head {
+                status: 200,
+                fields,
+                plan: None,
+            }) if !self.has_trailers => Some(fields),
+            _ => None,
+        }
+    }
+
     pub fn is_bodyless(&self) -> bool {
         self.is_bodyless
     }

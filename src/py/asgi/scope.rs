@@ -146,7 +146,7 @@ fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     }
 }
 
-fn split(target: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(target: &[u8]) -> (&[u8], &[u8]) {
     match target.iter().position(|&byte| byte == b'?') {
         Some(at) => (&target[..at], &target[at + 1..]),
         None => (target, &[]),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_io::{FileVersion, SentFile, ServedFolder};
+use uringcore_io::{FileStamp, FileVersion, SentFile, ServedFolder};
 
 use crate::capi::exception_conversion;
 
@@ -72,6 +72,18 @@ impl StaticFolder {
             folder,
             file: Mutex::new(Some(file)),
         })
+    }
+
+    /// Opens a file without waiting, and returns it with its attributes.
+    pub fn open_stamped(&self, name: &[u8]) -> io::Result<(SentFile, FileStamp)> {
+        let file = self.folder().open_file(name, false)?;
+        let stamp = file.stamp()?;
+        Ok((file, stamp))
+    }
+
+    /// Returns the attributes of what the name leads to now.
+    pub fn stamp(&self, name: &[u8]) -> io::Result<FileStamp> {
+        self.folder().stamp(name)
     }
 
     /// Returns the folder. A deployment may put another folder at the path, so the path is looked up again once a
@@ -148,6 +160,15 @@ impl StaticFile {
             true => Ok(file),
             false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
         }
+    }
+
+    pub fn name_bytes(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// True if a file with these attributes may be this one in its version.
+    pub fn is_version_of(&self, stamp: &FileStamp) -> bool {
+        (self.version.size, self.version.modified_ns) == (stamp.size, stamp.modified_ns)
     }
 
     pub fn name(&self) -> String {

@@ -440,6 +440,9 @@ impl Http1Connection {
     fn begin(slf: &Bound<'_, Self>, received: ReceivedRequest) -> PyResult<()> {
         let (py, this, serial) = (slf.py(), slf.get(), received.serial);
         this.state.with(py, |state| state.reported = serial);
+        if Self::answers_with_file(slf, &received) {
+            return Ok(());
+        }
         let made = match this.connection_info(py) {
             Ok(None) => return Ok(()),
             Ok(Some(info)) => {
@@ -454,6 +457,22 @@ impl Http1Connection {
                 Err(error)
             }
         }
+    }
+
+    /// Answers a request with a file, without the application. Returns false if the application has to answer.
+    fn answers_with_file(slf: &Bound<'_, Self>, received: &ReceivedRequest) -> bool {
+        let (py, this) = (slf.py(), slf.get());
+        let is_plain = received.refusal.is_none() && received.ended && !received.head.is_websocket;
+        if !is_plain || this.is_short_of_memory(py) {
+            return false;
+        }
+        let stream = Exchange {
+            connection: slf.clone().unbind(),
+            serial: received.serial,
+        };
+        this.asgi(py)
+            .get()
+            .answer_with_file(py, &received.head, &stream)
     }
 
     fn new_request<'py>(

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http1::Connection;
 use uringcore_http::response_errors::SendError;
+use uringcore_io::SentFile;
 use uringcore_limits::semaphore::Permit;
 
 use super::connection::Http1Connection;
@@ -58,6 +59,12 @@ impl HttpStream for Exchange {
         self.send(py, |http, serial, now| {
             http.send_data(serial, content, end, now)
         })
+    }
+
+    fn send_file(&self, py: Python<'_>, file: &SentFile, offset: u64, length: u64) -> u64 {
+        self.connection
+            .get()
+            .send_file(py, self.serial, file, offset, length)
     }
 
     /// Does nothing, because each command has written its bytes, and the engine sends the bytes of a turn together.

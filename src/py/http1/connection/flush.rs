@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use uringcore_engine::WriteOutcome;
 use uringcore_http::tcp_output::{Closing, Source};
+use uringcore_io::SentFile;
 
 use super::{Http1Connection, Http1State};
 use crate::tcp::lower_transport::{self, LowerTransport, take_output};
@@ -46,6 +47,29 @@ impl Http1Connection {
         }
         let held = self.queued.bytes() + lower.unsent_bytes(py)?;
         Ok(self.state.with(py, |state| state.next_steps(held)))
+    }
+
+    /// Sends a part of a file to a stream of this extension, without a copy. Returns the number of sent bytes.
+    pub fn send_file(
+        &self,
+        py: Python<'_>,
+        serial: u64,
+        file: &SentFile,
+        offset: u64,
+        length: u64,
+    ) -> u64 {
+        self.state.with(py, |state| {
+            let Some(LowerTransport::Stream(stream)) = &state.lower else {
+                return 0;
+            };
+            let length = length.min(state.http.content_left(serial));
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            // An exception means that the transport cannot be used now. The write of the bytes raises it again.
+            let sent = StreamTransport::send_file(stream.bind(py), file, offset, length);
+            let sent = sent.map_or(0, |sent| sent as u64);
+            state.http.content_written(serial, sent);
+            sent
+        })
     }
 
     fn take_steps(slf: &Bound<'_, Self>, steps: NextSteps) -> PyResult<()> {

@@ -6,6 +6,7 @@
 
 use pyo3::prelude::*;
 use uringcore_engine::{Piece, WriteOutcome};
+use uringcore_io::SentFile;
 
 use super::StreamTransport;
 use crate::capi::buffer::Outgoing;
@@ -40,6 +41,23 @@ impl StreamTransport {
                 engine.transports().write_pieces(key, pieces)
             }),
             None => Ok(WriteOutcome::Lost),
+        }
+    }
+
+    /// Sends a part of a file without a copy, and returns the number of sent bytes. It is 0 if the part has to be written
+    /// as bytes. No Python code runs.
+    pub fn send_file(
+        slf: &Bound<'_, Self>,
+        file: &SentFile,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<usize> {
+        let base = slf.as_super().get();
+        match base.key(slf.py()).filter(|_| !base.is_ending()) {
+            Some(key) => base.command(slf.py(), |engine| {
+                engine.transports().send_file(key, file, offset, length)
+            }),
+            None => Ok(0),
         }
     }
 

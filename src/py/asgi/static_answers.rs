@@ -1,0 +1,182 @@
+//! Answers with files of published folders (`--static`) that are given again without Python.
+//!
+//! `uringcore.server.StaticFiles` gives the first answer to a request, and passes its folder if every such request gets
+//! the same answer until the file changes. The fields of that answer are kept here, and the content of a small file.
+//! Before each use the file is compared with the kept version, so a change is visible at once, as without this table. A
+//! compressed sibling that comes later is used within a second.
+//!
+//! A request is such a one if it is a GET for the same path with the same Accept-Encoding, and has no condition and no
+//! range. Not here: everything else about files, which `StaticFiles` decides.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+use uringcore_http::request_head::Head;
+use uringcore_io::FileStamp;
+
+use super::asgi_service::AsgiService;
+use super::http_stream::HttpStream;
+use super::static_folder::{StaticFile, StaticFolder};
+
+/// The kept answers, by request.
+#[derive(Default)]
+pub struct StaticAnswers(FxHashMap<Box<[u8]>, Arc<StaticAnswer>>);
+
+/// Name and value of a field.
+pub type OwnedField = (Box<[u8]>, Box<[u8]>);
+
+/// An answer with the status 200.
+pub struct StaticAnswer {
+    folder: Py<StaticFolder>,
+    /// The file's name below the folder.
+    name: Box<[u8]>,
+    stamp: FileStamp,
+    /// The fields, without those of every response.
+    fields: Vec<OwnedField>,
+    /// The content of a small file.
+    content: Option<Bytes>,
+    /// The time from which on the answer is made again, because compressed siblings of the file may have come.
+    until: Instant,
+}
+
+/// Returns the key of a GET; `None` if the request has fields of which the answer may depend otherwise.
+pub fn key<'a>(
+    path: &[u8],
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Option<Box<[u8]>> {
+    let mut key = Vec::with_capacity(path.len() + 32);
+    key.extend_from_slice(path);
+    for (name, value) in fields {
+        match name {
+            b"accept-encoding" => {
+                // A path has no zero byte.
+                key.push(0);
+                key.extend_from_slice(value);
+            }
+            b"range" | b"expect" | b"content-length" | b"transfer-encoding" => return None,
+            _ if name.starts_with(b"if-") => return None,
+            _ => {}
+        }
+    }
+    (key.len() <= KEY_BYTES_MAX).then(|| key.into())
+}
+
+impl StaticAnswer {
+    /// Makes the answer with a whole file. `None` if the file is too large or changes, or if a call would wait.
+    pub fn new(
+        folder: &Bound<'_, StaticFolder>,
+        file: &StaticFile,
+        fields: Vec<OwnedField>,
+    ) -> Option<Self> {
+        let (opened, stamp) = folder.get().open_stamped(file.name_bytes()).ok()?;
+        if stamp.size > ANSWER_BYTES_MAX as u64 || !file.is_version_of(&stamp) {
+            return None;
+        }
+        let content = match stamp.size as usize {
+            size @ 0..=KEPT_BYTES_MAX => {
+                let content = opened.read_now(size, 0).ok()??;
+                if content.len() != size || opened.stamp().ok()? != stamp {
+                    return None;
+                }
+                Some(content.into())
+            }
+            _ => None,
+        };
+        Some(Self {
+            folder: folder.clone().unbind(),
+            name: file.name_bytes().into(),
+            stamp,
+            fields,
+            content,
+            until: Instant::now() + LIFETIME,
+        })
+    }
+
+    /// Returns the content, if the file is still the same.
+    fn content(&self) -> Option<Bytes> {
+        if Instant::now() >= self.until {
+            return None;
+        }
+        let folder = self.folder.get();
+        if let Some(content) = &self.content {
+            let is_same = folder.stamp(&self.name).is_ok_and(|it| it == self.stamp);
+            return is_same.then(|| content.clone());
+        }
+        let (file, stamp) = folder.open_stamped(&self.name).ok()?;
+        if stamp != self.stamp {
+            return None;
+        }
+        let size = stamp.size as usize;
+        let content = file.read_now(size, 0).ok()??;
+        (content.len() == size).then(|| content.into())
+    }
+}
+
+impl StaticAnswers {
+    pub fn keep(&mut self, key: Box<[u8]>, answer: StaticAnswer) {
+        // A client may ask for many variants of a path. Their answers are made again when they are needed.
+        if self.0.len() >= ANSWERS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(key, Arc::new(answer));
+    }
+}
+
+impl AsgiService {
+    /// Answers a GET with a file, if the same request was answered so before. Returns false if the application has to
+    /// answer.
+    pub fn answer_with_file(&self, py: Python<'_>, head: &Head, stream: &dyn HttpStream) -> bool {
+        let is_empty = |answers: &mut StaticAnswers| answers.0.is_empty();
+        if self.answers.with(py, is_empty) || &*head.method != b"GET" || head.is_early {
+            return false;
+        }
+        let (path, _) = super::scope::split(&head.target);
+        let fields = head.fields.iter();
+        let Some(key) = key(path, fields.map(|(name, value)| (&name[..], &value[..]))) else {
+            return false;
+        };
+        let Some(answer) = self
+            .answers
+            .with(py, |answers| answers.0.get(&key).cloned())
+        else {
+            return false;
+        };
+        let Some(content) = answer.content() else {
+            let old = self.answers.with(py, |answers| answers.0.remove(&key));
+            drop(old);
+            return false;
+        };
+        let defaults = self.default_headers(py, 0);
+        let mut fields = Vec::with_capacity(1 + defaults.len() + answer.fields.len());
+        fields.push((&b":status"[..], &b"200"[..]));
+        let lines = defaults.iter();
+        fields.extend(lines.map(|(name, value)| (name.as_bytes(py), value.as_bytes(py))));
+        fields.extend(
+            answer
+                .fields
+                .iter()
+                .map(|(name, value)| (&**name, &**value)),
+        );
+        if stream.respond(py, &fields, content, true).is_err() {
+            // Nothing was sent. The application's answer handles the reason.
+            return false;
+        }
+        self.count_answered(py);
+        stream.written(py);
+        stream.done(py);
+        true
+    }
+}
+
+/// The largest file whose content is kept.
+const KEPT_BYTES_MAX: usize = 16 * 1024;
+/// The largest file of an answer here. Larger ones are sent in parts.
+const ANSWER_BYTES_MAX: usize = 128 * 1024;
+/// The time for which an answer is repeated.
+const LIFETIME: Duration = Duration::from_secs(1);
+const KEY_BYTES_MAX: usize = 512;
+/// The largest number of answers. With the contents they occupy at most 17 MiB.
+const ANSWERS_MAX: usize = 1024;
