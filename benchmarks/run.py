@@ -122,7 +122,7 @@ def _options() -> argparse.Namespace:
         nargs="*",
         help=(
             "case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3, bare, fastapi, "
-            "quicgo, webtransport); all if none"
+            "quicgo, webtransport, ws, static); all if none"
         ),
     )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")

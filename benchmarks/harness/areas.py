@@ -64,6 +64,27 @@ AREAS = (
         )
     ),
     Area(
+        "websocket",
+        "WebSocket server",
+        frozenset({"ws"}),
+        "uvicorn",
+        headline=frozenset(
+            f"ws_{deflate}{size}_c{connections}"
+            for deflate in ("", "deflate_")
+            for size in ("100", "64k")
+            for connections in (1, 1000)
+        ),
+        charts=frozenset({"ws_100_c1000", "ws_deflate_64k_c1000"}),
+    ),
+    Area(
+        "static",
+        "Static files",
+        frozenset({"static"}),
+        "nginx",
+        headline=frozenset({"file_1k", "file_100k", "file_100m"}),
+        charts=frozenset({"file_1k", "file_100m"}),
+    ),
+    Area(
         "server",
         "HTTP/1.1 beside uvicorn, and processes",
         frozenset({"deployed"}),
@@ -170,6 +191,8 @@ PAGE_ORDER = (
     "http3",
     "http2",
     "http1",
+    "websocket",
+    "static",
     "webtransport",
     "server",
     "more",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.harness.matrix import MATRICES, Matrix
+from benchmarks.servers.static_files import SIZES as FILE_SIZES
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Unit:
 
 
 REQUESTS = Unit("requests/s", "request")
+MESSAGES = Unit("messages/s", "message")
 HANDSHAKES = Unit("handshakes/s", "handshake")
 DATAGRAMS = Unit("datagrams/s", "datagram")
 GIGABITS = Unit("Gbit/s", "MiB")
@@ -410,6 +412,62 @@ _OVER_TCP = tuple(
     )
 )
 
+
+def _websocket(size: int, connections: int, *, deflate: bool) -> Case:
+    unit = "100 bytes" if size == 100 else f"{size >> 10} KiB"
+    noun = "connection" if connections == 1 else "connections"
+    compressed = (
+        " Messages are compressed (permessage-deflate), as browsers offer it; the server compresses each "
+        "with reference to earlier ones."
+    )
+    return Case(
+        name=f"ws_{'deflate_' if deflate else ''}{size if size == 100 else f'{size >> 10}k'}_c{connections}",
+        title=(
+            f"WebSocket echo, {unit}, {connections:,} {noun}{', permessage-deflate' if deflate else ''}"
+        ),
+        about=(
+            "A bare ASGI application sends each text message back, over HTTP/1.1 without TLS; a native "
+            f"client keeps one message of {size:,} bytes in flight on {connections:,} {noun} and compares "
+            f"every reply.{compressed if deflate else ''}"
+        ),
+        family="ws_deflate" if deflate else "ws",
+        unit=MESSAGES,
+        load=(
+            *("ws_load", "--connections", str(connections), "--size", str(size)),
+            *("--deflate", "true" if deflate else "false"),
+        ),
+        baseline="uvicorn",
+        tls=False,
+        whole_tree=True,
+        tags=frozenset({"ws"}),
+    )
+
+
+def _file(name: str, title: str, connections: int) -> Case:
+    size = FILE_SIZES[name]
+    return Case(
+        name=f"file_{name}",
+        title=f"Static file, {title}",
+        about=(
+            f"A native client keeps {connections} connections with a GET of a file of {size:,} bytes each in "
+            "flight, over HTTP/1.1 without TLS. The file is in the page cache. uringcore serves it by "
+            "`--static`, nginx with `sendfile`, `tcp_nopush` and `open_file_cache`, and Caddy by "
+            "`file_server` on one processor."
+        ),
+        family="files_http1",
+        unit=GIGABITS if size >= 1 << 20 else REQUESTS,
+        load=(
+            *("file_load", "--connections", str(connections), "--size", str(size)),
+            *("--path", f"/assets/{name}.bin"),
+        ),
+        baseline="nginx",
+        tls=False,
+        whole_tree=True,
+        latency=size < 1 << 20,
+        tags=frozenset({"static"}),
+    )
+
+
 SESSIONS = Unit("sessions/s", "session")
 STREAMS = Unit("streams/s", "stream")
 
@@ -612,6 +670,15 @@ CASES: tuple[Case, ...] = (
     ),
     *_OVER_TCP,
     *_WEBTRANSPORT,
+    *(
+        _websocket(size, connections, deflate=deflate)
+        for deflate in (False, True)
+        for size in (100, 64 << 10)
+        for connections in (1, 1000)
+    ),
+    _file("1k", "1 KiB", 32),
+    _file("100k", "100 KiB", 32),
+    _file("100m", "100 MiB", 4),
 )
 
 

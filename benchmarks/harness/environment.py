@@ -30,6 +30,8 @@ PROGRAMS = {
     "echo_load": "uringcore-bench",
     "upload_load": "uringcore-bench",
     "relay_load": "uringcore-bench",
+    "ws_load": "uringcore-bench",
+    "file_load": "uringcore-bench",
     "quic_load": "uringcore-bench",
     "quinn_server": "uringcore-bench",
     "h3_load": "uringcore-bench",
@@ -39,6 +41,8 @@ PROGRAMS = {
 }
 C_PROGRAMS = {"c_epoll": "c_epoll.c"}
 """The programs of the C compiler, each from one file in `native/`."""
+SYSTEM_PROGRAMS = frozenset({"nginx", "caddy"})
+"""Programs of the distribution, which are not installed here."""
 GO_PROGRAMS = {"quicgo_load": "quicgo"}
 """The programs of the Go compiler, each from one folder in `native/`."""
 
@@ -66,6 +70,8 @@ class Environment:
 
     def program_missing(self, name: str) -> str | None:
         """The reason why the native program `name` is absent, or None."""
+        if name in SYSTEM_PROGRAMS:
+            return None if shutil.which(name) else "not installed"
         if self.program(name).exists():
             return None
         return self.refused.get(name, "not built")

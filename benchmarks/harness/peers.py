@@ -9,15 +9,18 @@ from benchmarks.harness.cases import IN_PROCESS, LONE, RAW_QUIC, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS, STREAM_LOOPS
 from benchmarks.harness.process import Server
+from benchmarks.servers.http_tcp import WSPROTO
 from benchmarks.servers.loops import AIOFASTNET
 
 LACKING = {
     ("rloop", "slow_upload_tls"): "it serves no TLS",
     ("rloop", "tls_echo"): "it serves no TLS",
+    ("granian", "files_http1"): "it sends files in chunks, without their length",
+    ("granian", "ws_deflate"): "it has no permessage-deflate",
     ("zloop", "sock_echo"): "its sock_accept raises NotImplementedError",
     ("zloop", "udp_echo"): "its create_datagram_endpoint raises NotImplementedError",
 }
-"""The known gaps of loops: the loop's name and the family, and the reason for the table."""
+"""The known gaps of peers: the peer's name and the family, and the reason for the table."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,47 @@ def _raw_quic(mode: str) -> Peer:
     return Peer(RAW_QUIC, "uringcore", command, kind="limit", load=load)
 
 
+def _websocket_peers() -> tuple[Peer, ...]:
+    return tuple(
+        _http(name, "bare", 1, *needed)
+        for name, *needed in (
+            ("uvicorn", "uvicorn", "uvloop", "httptools", "websockets"),
+            (WSPROTO, "uvicorn", "uvloop", "httptools", "wsproto"),
+            ("hypercorn", "hypercorn", "uvloop"),
+            ("granian", "granian", "uvloop"),
+            ("h2corn", "h2corn", "uvloop"),
+            ("weft", "weft-server"),
+            ("peregrine", "peregrine-server"),
+            ("uringcore-uring", "uringcore"),
+            ("uringcore-epoll", "uringcore"),
+        )
+    )
+
+
+def _file_peers() -> tuple[Peer, ...]:
+    return tuple(
+        Peer(
+            name,
+            package,
+            _python("http_files", "--server", name, tls=False),
+            program=name if package is None else None,
+            kind="ours" if package == "uringcore" else "peer",
+            needed=tuple(needed),
+            lacking=LACKING.get((name, "files_http1")),
+        )
+        for name, package, *needed in (
+            ("nginx", None),
+            ("caddy", None),
+            ("granian", "granian", "uvloop"),
+            ("weft", "weft-server"),
+            ("peregrine", "peregrine-server"),
+            ("StaticFiles", "starlette", "uvicorn", "uvloop", "httptools"),
+            ("uringcore-uring", "uringcore"),
+            ("uringcore-epoll", "uringcore"),
+        )
+    )
+
+
 PEERS: dict[str, tuple[Peer, ...]] = {
     **_echoes("tcp_echo", "protocol", C_EPOLL),
     **_echoes("buffered_echo", "buffered", C_EPOLL),
@@ -259,6 +303,11 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "h3_fastapi": (*_h3_peers("fastapi"), _in_process("fastapi")),
     "h3_upload": (*_h3_peers("bare"), _raw_quic("upload")),
     "h3_download": (*_h3_peers("bare"), _raw_quic("download")),
+    "ws": _websocket_peers(),
+    "ws_deflate": tuple(
+        replace(peer, lacking=LACKING.get((peer.name, "ws_deflate"))) for peer in _websocket_peers()
+    ),
+    "files_http1": _file_peers(),
 }
 
 

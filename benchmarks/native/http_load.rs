@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
+use uringcore_bench::server_processes::ServerProcesses;
 use uringcore_bench::{Failure, cpu, exit_with, memory};
 
 use exchange::Exchange;
@@ -58,7 +59,7 @@ fn run_mode<P: Protocol>(args: &Args) -> Result<(), Failure> {
 }
 
 fn requests<P: Protocol>(args: &Args) -> Result<Report, Failure> {
-    let servers = Servers::new(args)?;
+    let servers = ServerProcesses::of(args)?;
     let exchange = Exchange::new(args)?;
     let connections: usize = args.required("connections")?;
     let streams: usize = args.or("streams", 1)?;
@@ -87,7 +88,7 @@ fn requests<P: Protocol>(args: &Args) -> Result<Report, Failure> {
 }
 
 fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
-    let servers = Servers::new(args)?;
+    let servers = ServerProcesses::of(args)?;
     let exchange = Exchange::new(args)?;
     let connections: usize = args.required("connections")?;
 
@@ -112,27 +113,4 @@ fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
         .field("seconds", seconds)
         .field("private_bytes", private as f64)
         .field("server_cpu_ns", cpu_ns as f64))
-}
-
-/// All processes of the server under load.
-struct Servers(Vec<u32>);
-
-impl Servers {
-    fn new(args: &Args) -> Result<Servers, Failure> {
-        let pid: u32 = args.required("pid")?;
-        let listed: String = args.or("processes", pid.to_string())?;
-        let pids = listed
-            .split(',')
-            .map(str::parse)
-            .collect::<Result<_, _>>()?;
-        Ok(Servers(pids))
-    }
-
-    fn cpu_ns(&self) -> Result<u64, Failure> {
-        self.sum(cpu::cpu_ns)
-    }
-
-    fn sum(&self, of: impl Fn(u32) -> Result<u64, Failure>) -> Result<u64, Failure> {
-        self.0.iter().map(|pid| of(*pid)).sum()
-    }
 }

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod pattern;
 pub mod quinn_setup;
 pub mod report;
+pub mod server_processes;
 pub mod socket_channel;
 pub mod upload;
 

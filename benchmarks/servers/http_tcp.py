@@ -37,6 +37,7 @@ Arguments = Callable[[str, int, int], list[str]]
 ADDRESS = "127.0.0.1"
 OURS = ("uringcore-uring", "uringcore-epoll")
 HYPERCORN = "hypercorn"
+WSPROTO = "uvicorn, wsproto"
 GET = {
     1: b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     # The preface, an empty SETTINGS frame and a HEADERS frame (RFC 9113 sections 3.4 and 4.1).
@@ -54,6 +55,7 @@ def weft(target: str, port: int, version: int) -> list[str]:
         *(*_module("weft"), target, "--host", ADDRESS, "--port", str(port), "--workers", "1"),
         *("--log-level", "warning", "--keep-alive", str(KEEP_ALIVE_SECONDS)),
         *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        "--ws-compress",
         *(("--http2-only",) if version == 2 else ()),
     ]
 
@@ -64,6 +66,7 @@ def peregrine(target: str, port: int, version: int) -> list[str]:
         *(*_module("peregrine"), "--host", ADDRESS, "--port", str(port), "--workers", "1"),
         *("--log-level", "warning", "--keep-alive", str(KEEP_ALIVE_SECONDS * 1000)),
         *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        "--ws-compress",
         *(("--http2-only",) if version == 2 else ()),
         target,
     ]
@@ -102,7 +105,13 @@ def uvicorn(target: str, port: int, version: int) -> list[str]:
     ]
 
 
+def uvicorn_with_wsproto(target: str, port: int, version: int) -> list[str]:
+    """uvicorn with wsproto for WebSocket, in place of the package `websockets`."""
+    return [*uvicorn(target, port, version), "--ws", "wsproto"]
+
+
 COMMANDS: dict[str, Arguments] = {
+    WSPROTO: uvicorn_with_wsproto,
     "weft": weft,
     "peregrine": peregrine,
     "granian": granian,

@@ -16,6 +16,7 @@ MEASURING = {
     "test_deployed",
     "test_heap",
     "test_http3",
+    "test_http_files",
     "test_http_tcp",
     "test_programs",
 }
