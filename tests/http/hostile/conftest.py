@@ -13,3 +13,9 @@ def besiege(start, backend):
         return start(*options, "--no-access-log", backend=backend, app=VICTIM)
 
     return start_server
+
+
+@pytest.fixture
+def besiege_native(besiege):
+    """Starts a server with native HTTP/1.1 and HTTP/2 beside HTTP/3."""
+    return lambda *options: besiege("--http", "native", *options)

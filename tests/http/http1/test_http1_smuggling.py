@@ -69,6 +69,21 @@ TRANSFER_ENCODINGS = {
     "a name above ASCII": coded(b"Transfer-Encoding\xa0: chunked"),
     "a line without a colon": coded(b"Transfer-Encoding"),
     "an empty name": coded(b": chunked"),
+    "two words as the name": coded(b"Transfer Encoding: chunked"),
+    "tabs around the colon": coded(b"Transfer-Encoding\t:\tchunked"),
+    "among words": coded(b"Transfer-Encoding: cow chunked bar"),
+    "behind another": coded(b"Transfer-Encoding: cow, chunked"),
+    "before another": coded(b"Transfer-Encoding: chunked, cow"),
+    "in apostrophes": coded(b"Transfer-Encoding: 'chunked'"),
+    "cut off": coded(b"Transfer-Encoding: chunk"),
+    "a letter above ASCII": coded(b"Transfer-Encoding: ch\x96nked"),
+    "a name with a letter above ASCII": coded(b"Transf\x82r-Encoding: chunked"),
+    "folded with a tab": coded(b"Transfer-Encoding:\r\n\tchunked"),
+    "folded behind": coded(b"Transfer-Encoding: chunked\r\n , identity"),
+    "an empty folded line": coded(b"X: y\r\n \r\nTransfer-Encoding: chunked"),
+    "an empty value": coded(b"Transfer-Encoding:"),
+    "named by Connection": coded(b"Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked"),
+    "with a TE": coded(b"TE: chunked\r\nTransfer-Encoding: chunked"),
 }
 
 # Parsers disagree on these lengths.
@@ -93,6 +108,15 @@ LENGTHS = {
     "twice and equal": with_length(b" 5\r\nContent-Length: 5"),
     "a space before the colon": START + b"Content-Length : 5\r\n\r\nhello",
     "folded": START + b"Content-Length:\r\n 5\r\n\r\nhello",
+    "two words as the name": START + b"Content Length: 5\r\n\r\nhello",
+    "one above the largest": with_length(b" 18446744073709551616"),
+    "a list of three": with_length(b" 5,5,5"),
+    "a comma behind": with_length(b" 5,"),
+    "in quotes": with_length(b' "5"'),
+    "minus zero": with_length(b" -0"),
+    "three times": with_length(b" 5\r\nContent-Length: 5\r\nContent-Length: 5"),
+    "an empty one behind": with_length(b" 5\r\nContent-Length:"),
+    "zero and another": with_length(b" 0\r\nContent-Length: 5"),
 }
 
 # Parsers disagree on these chunks: CVE-2020-10108, CVE-2022-35256, CVE-2023-30589, CVE-2023-37276,
@@ -149,6 +173,27 @@ HEADS = {
     "a CR in a name": b"GET / HTTP/1.1\r\nHost: a\r\nX\rY: z\r\n\r\n",
     "a method with a colon": b"GET: / HTTP/1.1\r\nHost: a\r\n\r\n",
     "a method behind a space": b" GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a backslash in the host": b"GET / HTTP/1.1\r\nHost: a\\b\r\n\r\n",
+    "a host behind a blank line's space": b"GET / HTTP/1.1\r\n \r\nHost: a\r\n\r\n",
+    "a folded host": b"GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n",
+    "hosts in a list": b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+    "two hosts beside a URL": b"GET http://a/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "no host beside a URL": b"GET http://a/ HTTP/1.1\r\n\r\n",
+    "a URL with userinfo": b"GET http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n",
+    "a URL with a backslash": b"GET http://a\\@b/ HTTP/1.1\r\nHost: b\r\n\r\n",
+    "a URL without a host": b"GET http:///a HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a URL with one slash": b"GET http:/a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a URL of another scheme": b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a host as the target": b"GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a path without a slash": b"GET a HTTP/1.1\r\nHost: a\r\n\r\n",
+    "an asterisk": b"GET * HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a request within the target": b"GET / HTTP/1.1 /x HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a letter above ASCII in the target": b"GET /\xe9 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "HTTP/1": b"GET / HTTP/1\r\nHost: a\r\n\r\n",
+    "HTTP/01.1": b"GET / HTTP/01.1\r\nHost: a\r\n\r\n",
+    "no name of the protocol": b"GET / 1.1\r\nHost: a\r\n\r\n",
+    "a name in the version": b"GET / ICAP/1.1\r\nHost: a\r\n\r\n",
+    "a method in brackets": b"(GET) / HTTP/1.1\r\nHost: a\r\n\r\n",
     "three empty lines": b"\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 }
 
@@ -169,6 +214,14 @@ def test_an_ambiguous_message_is_refused_and_nothing_behind_it_is_read(raw, mess
     raw.send(message + HIDDEN)
     response = raw.response()
     assert (response.status, response.get("connection")) == (400, "close")
+    assert raw.is_closed()
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.9", "2.0", "3.0"])
+def test_another_version_is_refused_and_nothing_behind_it_is_read(raw, version):
+    raw.send(f"GET / HTTP/{version}\r\nHost: a\r\n\r\n".encode() + HIDDEN)
+    response = raw.response()
+    assert (response.status, response.get("connection")) == (505, "close")
     assert raw.is_closed()
 
 
@@ -209,6 +262,19 @@ CONTENTS = {
         b"%x\r\n%b\r\n0\r\nContent-Length: 5\r\nTransfer-Encoding: x\r\n\r\n"
         % (len(HIDDEN), HIDDEN)
     ),
+    "another field with a coding": START
+    + b"Content-Encoding: chunked\r\nTE: chunked\r\nX-Transfer-Encoding: chunked\r\nX-Content-Length: 0\r\n"
+    + b"Content-Length: %d\r\n\r\n" % len(HIDDEN)
+    + HIDDEN,
+    "an OPTIONS": b"OPTIONS /upload HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN)
+    + HIDDEN,
+    "an overriding method": START
+    + b"X-HTTP-Method-Override: GET\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN)
+    + HIDDEN,
+    "a connection that closes for another": START
+    + b"Proxy-Connection: close\r\nKeep-Alive: timeout=0\r\nContent-Length: %d\r\n\r\n"
+    % len(HIDDEN)
+    + HIDDEN,
     "an empty line before": b"\r\n" + START + b"Content-Length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN,
 }
 
@@ -220,11 +286,28 @@ def test_a_request_within_content_is_content(raw, message):
     assert raw.response().body == b"hello"
 
 
-def test_the_host_of_an_absolute_target_replaces_the_field(raw):
-    raw.send(b"GET http://one.example/scope HTTP/1.1\r\nHost: two.example\r\n\r\n")
-    seen = json.loads(raw.response().body)
-    assert seen["path"] == "/scope"
-    assert [value for name, value in seen["headers"] if name == "host"] == ["one.example"]
+TARGETS = {
+    "http://one.example/scope": ("/scope", "one.example"),
+    "http://one.example:8080/scope": ("/scope", "one.example:8080"),
+    "HTTPS://one.example/scope?a=http://b": ("/scope", "one.example"),
+    "//one.example/scope": ("//one.example/scope", "two.example"),
+    "/scope/http://one.example": ("/scope/http://one.example", "two.example"),
+    "/scope/..%2f": ("/scope/../", "two.example"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_host_is_that_of_a_url_and_else_that_of_the_field(raw, target):
+    raw.send(f"GET {target} HTTP/1.1\r\nHost: two.example\r\n\r\n")
+    response = raw.response()
+    path, host = TARGETS[target]
+    if path.startswith("//"):
+        # The first segment of this path is empty, as that of "/".
+        assert response.body == b"hello"
+        return
+    seen = json.loads(response.body)
+    assert seen["path"] == path
+    assert [value for name, value in seen["headers"] if name == "host"] == [host]
 
 
 def test_a_request_without_a_length_has_no_content(raw):
