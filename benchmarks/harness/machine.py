@@ -25,8 +25,13 @@ SHOWN = (
     "hypercorn",
     "weft-server",
     "peregrine-server",
+    "granian",
+    "pyvoy",
+    "h2corn",
     "fastapi",
     "uvicorn",
+    "httptools",
+    "zttp",
 )
 NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")
 

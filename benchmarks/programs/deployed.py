@@ -35,8 +35,8 @@ CERTIFICATES = "BENCHMARK_CERTIFICATES"
 """In the environment: the folder that `programs/certificate.py` has filled."""
 
 SERVERS = {
-    "uringcore-uring": ("uringcore", "--backend", "uring"),
-    "uringcore-epoll": ("uringcore", "--backend", "epoll"),
+    "uringcore-uring": ("uringcore", "--backend", "uring", "--http", "native"),
+    "uringcore-epoll": ("uringcore", "--backend", "epoll", "--http", "native"),
     "uvicorn on uvloop": ("uvicorn", "--loop", "uvloop", "--http", "httptools"),
 }
 

@@ -78,6 +78,8 @@ def granian(target: str, port: int, version: int) -> list[str]:
         *(*_module("granian"), target, "--interface", "asgi", "--loop", "uvloop"),
         *("--host", ADDRESS, "--port", str(port), "--workers", "1", "--http", str(version)),
         *("--log-level", "warning", "--no-access-log"),
+        # The number of connections that it serves at once.
+        *("--backpressure", str(CONNECTIONS_MAX)),
     ]
 
 
