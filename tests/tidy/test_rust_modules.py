@@ -146,11 +146,11 @@ NEVER = {
             "http1",
             "webtransport",
         },
+        # `quic` has the settings of TLS.
         "tcp": {
             "event_loop",
             "sock",
             "ops",
-            "quic",
             "h3",
             "streams",
             "http3",

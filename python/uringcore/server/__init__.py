@@ -20,6 +20,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_certificate_reload``, ``_file_change_detection`` | reload of a renewed certificate; changed files |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_asgi_service_factory`` | the service of the extension that runs the application |
+| ``_native_tls`` | TLS of those by rustls, and the options for which CPython's ``ssl`` does it |
 | ``_native_tcp`` | HTTP/1.1 and HTTP/2 over TCP in the extension (``http="native"``) |
 | ``_uvicorn_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |

@@ -60,26 +60,31 @@ class TLSExtension:
     def renew(self, server_certificate_pem: str | None) -> None:
         """Sets the certificate of connections from now on."""
         self._server_certificate_pem = server_certificate_pem
-        # The values for clients without a certificate, by cipher suite. Such clients share one value.
-        self._anonymous: dict[int | None, dict[str, Any]] = {}
+        # The values for clients without a certificate, by TLS version and cipher suite. Such clients share one
+        # value.
+        self._anonymous: dict[tuple[int, int | None], dict[str, Any]] = {}
 
     def extension(self, connection: _Connection) -> dict[str, Any]:
         """Returns the value for a connection. Values that its handshake has not produced yet are missing."""
         suite = connection.stats()["cipher_suite"]
-        chain = connection.get_peer_certificates()
-        if chain:
-            return self._value(suite, chain)
-        if suite not in self._anonymous:
-            self._anonymous[suite] = self._value(suite, [])
-        return self._anonymous[suite]
+        return self.of(TLS_1_3, suite, connection.get_peer_certificates())
 
-    def _value(self, suite: int | None, chain: list[bytes]) -> dict[str, Any]:
+    def of(self, version: int, suite: int | None, chain: list[bytes]) -> dict[str, Any]:
+        """Returns the value for a TLS version, a cipher suite and a client's certificates in DER."""
+        if chain:
+            return self._value(version, suite, chain)
+        key = version, suite
+        if key not in self._anonymous:
+            self._anonymous[key] = self._value(version, suite, [])
+        return self._anonymous[key]
+
+    def _value(self, version: int, suite: int | None, chain: list[bytes]) -> dict[str, Any]:
         return {
             "server_cert": self._server_certificate_pem,
             "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
             "client_cert_name": subject(chain[0]) if chain else None,
             # The value is always None, because a handshake whose client certificate is rejected fails.
             "client_cert_error": None,
-            "tls_version": TLS_1_3,
+            "tls_version": version,
             "cipher_suite": suite,
         }

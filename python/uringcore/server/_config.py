@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import ssl
 import weakref
@@ -23,7 +24,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.lifespan.on import LifespanOn
 
 from uringcore._private_files import mark_checked, warn_if_exposed
-from uringcore._uringcore import ResponseCompression
+from uringcore._uringcore import ResponseCompression, TlsServerSetup
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
@@ -38,6 +39,7 @@ from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._native_tcp import CONNECT, NATIVE, NativeTCP
+from uringcore.server._native_tls import make_setup, setup_or_none
 from uringcore.server._option_checks import (
     check_environment,
     check_http3_port,
@@ -208,6 +210,8 @@ class Config(UvicornConfig):
         self.web: WebOptions = web_options(options)
         self.compression: ResponseCompression | None = None
         self.keys: ServerKeys = ServerKeys(http3_token_key, http3_reset_key, http3_reset_group)
+        self.ticket_key: bytes = secrets.token_bytes(64)
+        """Seals the tickets of TLS over TCP if there is no token key. Worker processes inherit it."""
         self.http3_port = http3_port
         self.http3_fd = http3_fd
         self.http3_idle_timeout = http3_idle_timeout
@@ -246,6 +250,8 @@ class Config(UvicornConfig):
         super().__init__(app, **options)
         self.http1: NativeTCP | None = None
         """The state of native HTTP/1.1 while the server runs."""
+        self.tls_setup: TlsServerSetup | None = None
+        """The TLS of native HTTP/1.1 and HTTP/2; ``None`` without TLS, and with CPython's ``ssl``."""
         # Sessions need ASGI; a WSGI application cannot serve them.
         self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
         check_options(self)
@@ -311,6 +317,11 @@ class Config(UvicornConfig):
             raise
         finally:
             self.ssl_context_factory = make_context
+        if self.is_native_http and self.is_ssl:
+            self.tls_setup = setup_or_none(self)
+        if self.tls_setup is not None:
+            # uvicorn's listeners would begin with the handshake.
+            self.ssl = None
         if self.ssl is not None and make_context is None:
             self._offer_versions(self.ssl)
         # Older versions of uvicorn have no such option.
@@ -424,6 +435,7 @@ class Config(UvicornConfig):
         Raises :class:`StartupError` and changes nothing if they cannot be used.
         """
         self._check_certificate()
+        tls = None if self.tls_setup is None else self._new_tls_setup()
         quic, before = self.quic, None
         if quic is not None and listener is not None:
             before = quic.certificate, quic.certificate_chain, quic.private_key
@@ -433,10 +445,23 @@ class Config(UvicornConfig):
             except (ImportError, OSError, ValueError) as exc:
                 quic.certificate, quic.certificate_chain, quic.private_key = before
                 raise quic_refusal(self, exc) from None
+        if tls is not None:
+            self._renew_tls(tls)
         if self.ssl is not None:
             assert self.ssl_certfile is not None
             password = self.ssl_keyfile_password or ""
             self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+
+    def _new_tls_setup(self) -> TlsServerSetup:
+        try:
+            return make_setup(self)
+        except (ImportError, QuicConfigurationError) as exc:
+            raise StartupError(f"TLS over TCP cannot use it: {exc}") from None
+
+    def _renew_tls(self, setup: TlsServerSetup) -> None:
+        self.tls_setup = setup
+        if self.http1 is not None:
+            self.http1.renew_tls(setup, self.server_certificate_pem)
 
     def reload_keys(self, listener: _Listener | None) -> None:
         """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each
@@ -447,6 +472,8 @@ class Config(UvicornConfig):
             if changed and self.quic is not None and listener is not None:
                 self._set_keys(self.quic)
                 listener.reload()
+            if "token" in changed and self.tls_setup is not None:
+                self._renew_tls(self._new_tls_setup())
         except (StartupError, OSError, ValueError) as exc:
             self.keys.token, self.keys.reset = before
             if self.quic is not None:

@@ -4,7 +4,8 @@ The extension reads requests and runs the application, as over HTTP/3. This modu
 service for a server, and calls its timer. uvicorn accepts the connections, and calls :func:`connect` for
 each of them.
 
-A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN.
+A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN. TLS is that of the
+extension as well (``_native_tls``), or CPython's ``ssl``.
 
 The limits of HTTP/3 in :data:`SHARED_LIMITS` apply over TCP as well. The limit of a connection without
 requests is ``timeout_keep_alive``.
@@ -20,8 +21,16 @@ from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
-from uringcore._uringcore import AsgiService, Http1Connection, TcpLimits, TcpService
+from uringcore._uringcore import (
+    AsgiService,
+    Http1Connection,
+    TcpLimits,
+    TcpService,
+    TlsServerSetup,
+    TlsServerTransport,
+)
 from uringcore.server._certificate_subject import subject
+from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
 __all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeTCP", "connect"]
@@ -53,10 +62,11 @@ SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | 
 """Names of the limits of HTTP/3 that apply over TCP as well. Those of resets concern HTTP/2 only."""
 
 
-def connect(*, config: Any, **_: Any) -> Http1Connection:
+def connect(*, config: Any, **_: Any) -> Http1Connection | TlsServerTransport:
     """Makes the protocol of a new connection of the server with this ``Config``."""
     http1: NativeTCP = config.http1
-    return Http1Connection(http1.service)
+    protocol = Http1Connection(http1.service)
+    return TlsServerTransport(http1.service, protocol) if http1.has_tls else protocol
 
 
 class _Log(Protocol):
@@ -82,6 +92,7 @@ class NativeTCP:
         names = SHARED_LIMITS - CLIENT_LIMITS
         limits = {name: getattr(config.http3_limits, name) for name in names}
         observer = config.observer
+        self.tls: TLSExtension = TLSExtension(None)
         self.asgi: AsgiService = asgi
         self.service: TcpService = TcpService(
             asgi,
@@ -93,11 +104,29 @@ class NativeTCP:
                 is_secure=is_secure,
             ),
             connections=state.connections,
-            tls=extension_of(config) if is_secure else None,
+            tls=self._extension_of(config) if is_secure else None,
             on_slow=None if observer is None else observer.response_given_up,
         )
+        self.has_tls: bool = False
+        """True if the extension does TLS; false without TLS, and with CPython's."""
+        if is_secure and config.tls_setup is not None:
+            self.renew_tls(config.tls_setup, config.server_certificate_pem)
         self._log = log
         self._timer: asyncio.TimerHandle | None = None
+
+    def renew_tls(self, setup: TlsServerSetup, certificate_pem: str | None) -> None:
+        """Sets TLS and the server's certificate for connections from now on."""
+        self.has_tls = True
+        self.service.set_tls_setup(setup)
+        self.tls.renew(certificate_pem)
+
+    def _extension_of(self, config: Any) -> Callable[[Any], dict[str, Any]]:
+        """Returns the function that makes ASGI's ``tls`` extension for a transport."""
+
+        def extension(transport: Any) -> dict[str, Any]:
+            return tls_extension(self, config, transport)
+
+        return extension
 
     def start(self) -> None:
         """Begins to enforce time-outs, until :meth:`stop`."""
@@ -117,20 +146,22 @@ class NativeTCP:
             self._log.report("fault", "Exception in the timer of TCP connections", error)
 
 
-def extension_of(config: Any) -> Callable[[Any], dict[str, Any]]:
-    """Returns the function that makes ASGI's ``tls`` extension for a transport."""
-
-    def extension(transport: Any) -> dict[str, Any]:
-        return tls_extension(transport.get_extra_info("ssl_object"), config.server_certificate_pem)
-
-    return extension
+def tls_extension(server: NativeTCP, config: Any, transport: Any) -> dict[str, Any]:
+    """Returns ASGI's ``tls`` extension for a transport whose handshake is complete."""
+    if not isinstance(transport, TlsServerTransport):
+        connection = transport.get_extra_info("ssl_object")
+        return extension_of_openssl(connection, config.server_certificate_pem)
+    version, suite, *_ = transport._negotiated() or (0, None)
+    return server.tls.of(version, suite, transport._client_chain())
 
 
 VERSIONS = {"TLSv1": 0x0301, "TLSv1.1": 0x0302, "TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
 
-def tls_extension(connection: ssl.SSLObject, certificate_pem: str | None) -> dict[str, Any]:
-    """Returns ASGI's ``tls`` extension for a connection whose handshake is complete."""
+def extension_of_openssl(
+    connection: ssl.SSLObject, certificate_pem: str | None
+) -> dict[str, Any]:
+    """Returns ASGI's ``tls`` extension for a connection of CPython's ``ssl``."""
     client = connection.getpeercert(binary_form=True)
     # CPython 3.13 and later return the whole chain, earlier versions only the client's own certificate.
     chain_of = getattr(connection, "get_verified_chain", None)

@@ -20,7 +20,13 @@ from typing import Any, Protocol
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from uringcore._uringcore import Http1Connection, LoopCore, TlsProtocol, read_proxy_header
+from uringcore._uringcore import (
+    Http1Connection,
+    LoopCore,
+    TlsProtocol,
+    TlsServerTransport,
+    read_proxy_header,
+)
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["ProxyHeader", "expect_headers"]
@@ -136,7 +142,7 @@ class ProxyHeader(asyncio.Protocol):
 
     def _pass_on(self, transport: Any, rest: bytes, *, is_renamed: bool) -> None:
         protocol = self._make()
-        if is_renamed and not isinstance(protocol, Http1Connection):
+        if is_renamed and not isinstance(protocol, (Http1Connection, TlsServerTransport)):
             # uvicorn's protocols ask the socket for its peer if there is one.
             transport._extra["socket"] = None
         if self._context is not None:

@@ -24,11 +24,12 @@ use uringcore_quic::{
 use super::session_stores::{ForeignStore, MemorySessionStore, session_store};
 use super::tickets_and_tokens::TicketFields;
 use super::tls_key_log::KeyLogFile;
+use super::tls_server_setup::TlsServerSetup;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
 /// A certificate chain, its private key, and the server names for which it is used. Without names, the names in the
 /// certificate are used.
-type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
+pub type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
 
 /// The settings of clients and servers, as Python passes them.
 #[derive(FromPyObject)]
@@ -183,22 +184,8 @@ impl QuicServerSetup {
         let common = extract_common(common)?;
         let shared = common.shared(py)?;
         let (store, foreign_store) = session_store(sessions)?;
-        let client_auth = match client_roots {
-            Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem.0)),
-            Some(pem) => ClientAuth::Optional(Roots::Pem(pem.0)),
-            None => ClientAuth::Off,
-        };
-        let named = named_certificates
-            .0
-            .into_iter()
-            .map(|(chain, key, server_names)| {
-                let identity = identity(py, chain, key)?;
-                Ok(NamedIdentity {
-                    identity,
-                    server_names: server_names.map(|names| names.0),
-                })
-            })
-            .collect::<PyResult<_>>()?;
+        let client_auth = client_auth(client_roots, client_required);
+        let named = named_identities(py, named_certificates)?;
         let settings = ServerSettings {
             named,
             transport: common.transport(py)?,
@@ -399,7 +386,32 @@ fn system_roots(py: Python<'_>) -> PyResult<Roots> {
         .map_err(|message| config_error(py, &ConfigError::new("roots", message)))
 }
 
-fn identity(py: Python<'_>, chain: List<OwnedBytes>, key: OwnedBytes) -> PyResult<Identity> {
+/// The requirements for client certificates. Without authorities clients are not asked for one.
+pub fn client_auth(client_roots: Option<OwnedBytes>, is_required: bool) -> ClientAuth {
+    match client_roots {
+        Some(pem) if is_required => ClientAuth::Required(Roots::Pem(pem.0)),
+        Some(pem) => ClientAuth::Optional(Roots::Pem(pem.0)),
+        None => ClientAuth::Off,
+    }
+}
+
+pub fn named_identities(
+    py: Python<'_>,
+    certificates: List<NamedCertificate>,
+) -> PyResult<Vec<NamedIdentity>> {
+    let certificates = certificates.0.into_iter();
+    certificates
+        .map(|(chain, key, server_names)| {
+            let identity = identity(py, chain, key)?;
+            Ok(NamedIdentity {
+                identity,
+                server_names: server_names.map(|names| names.0),
+            })
+        })
+        .collect()
+}
+
+pub fn identity(py: Python<'_>, chain: List<OwnedBytes>, key: OwnedBytes) -> PyResult<Identity> {
     let key = PrivateKeyDer::try_from(key.0).map_err(|_| {
         let message = "is not a PKCS #8, SEC 1 or PKCS #1 private key";
         config_error(py, &ConfigError::new("key", message))
@@ -455,7 +467,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(certificate_validity, m)?)?;
     m.add_class::<MemorySessionStore>()?;
     m.add_class::<QuicClientSetup>()?;
-    m.add_class::<QuicServerSetup>()
+    m.add_class::<QuicServerSetup>()?;
+    m.add_class::<TlsServerSetup>()
 }
 
 /// The largest number of bytes of received DATAGRAM frames that wait for the end of the loop iteration.

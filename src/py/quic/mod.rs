@@ -12,6 +12,7 @@
 //! | `packet_log` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
 //! | `client_and_server_setup` | checked configurations of clients and servers |
+//! | `tls_server_setup` | checked settings of a server's TLS over TCP, which has the same certificates |
 //! | `client_hello_reader` | reads the ClientHello in first datagrams |
 //! | `clock_conversion` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
@@ -31,6 +32,7 @@ mod qlog_files;
 mod session_stores;
 mod tickets_and_tokens;
 mod tls_key_log;
+mod tls_server_setup;
 mod wire_buffer;
 
 use pyo3::prelude::*;
@@ -40,6 +42,7 @@ use crate::event_loop::loop_core::LoopCore;
 
 pub use connection::{QuicConnectionCore, StreamProtocol};
 pub use endpoint::QuicEndpoint;
+pub use tls_server_setup::TlsServerSetup;
 
 /// Delivers the events of an endpoint on this loop.
 pub fn ready(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {

@@ -18,6 +18,7 @@ use crate::memory_budget::budget_of;
 struct ClientOptions {
     accept_burst: u32,
     accept_rate: Option<f64>,
+    handshake_timeout: f64,
     max_connections: usize,
     max_connections_per_address: Option<usize>,
     max_handshakes: usize,
@@ -35,6 +36,7 @@ pub struct TcpLimits {
     pub large_messages: usize,
     /// True if the connections use TLS.
     pub is_secure: bool,
+    pub handshake_timeout: Duration,
     clients: ClientOptions,
 }
 
@@ -111,6 +113,7 @@ impl TcpLimits {
             process_files: max_process_files,
             large_messages: max_large_messages,
             is_secure,
+            handshake_timeout: positive_span("handshake_timeout", clients.handshake_timeout)?,
             clients,
         })
     }

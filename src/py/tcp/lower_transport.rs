@@ -8,6 +8,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine as engine;
 use uringcore_http::tcp_output::{Closing, LINGER_BYTES_MAX, Piece, Source};
 
+use super::tls_server_transport::TlsServerTransport;
 use crate::tls::TlsTransport;
 use crate::transport::native_protocol::NativeReceive;
 use crate::transport::stream::StreamTransport;
@@ -15,23 +16,33 @@ use crate::transport::stream::StreamTransport;
 /// The transport, in the form that accepts bytes with the least work.
 pub enum LowerTransport {
     Stream(Py<StreamTransport>),
+    /// TLS by rustls.
+    Secure(Py<TlsServerTransport>),
+    /// TLS by OpenSSL.
     Tls(Py<TlsTransport>),
     /// A transport of another loop.
     Other(Py<PyAny>),
 }
 
-/// Writes the output of a connection to a stream. Runs no Python code, so the caller may keep its state borrowed.
+/// Writes the output of a connection, if that runs no Python code, so that the caller may keep its state borrowed.
+/// Otherwise does nothing and returns `None`.
 pub fn write_output(
-    stream: &Bound<'_, StreamTransport>,
+    py: Python<'_>,
+    lower: &LowerTransport,
     http: &mut impl Source,
-) -> PyResult<engine::WriteOutcome> {
+) -> PyResult<Option<engine::WriteOutcome>> {
+    let stream = match lower {
+        LowerTransport::Stream(stream) => stream.bind(py),
+        LowerTransport::Secure(tls) => return tls.get().write_output(py, http),
+        LowerTransport::Tls(_) | LowerTransport::Other(_) => return Ok(None),
+    };
     let pieces = http.output().pieces().map(|piece| match piece {
         Piece::Copied(bytes) => engine::Piece::Copied(bytes),
         Piece::Kept(content) => engine::Piece::Kept(content.clone()),
     });
     let outcome = StreamTransport::write_pieces(stream, pieces)?;
     http.written();
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 /// Takes the output of a connection, for [`LowerTransport::write_pieces`].
@@ -51,6 +62,9 @@ impl LowerTransport {
         if let Ok(stream) = transport.cast::<StreamTransport>() {
             StreamTransport::receive_natively(stream, receive);
             Self::Stream(stream.clone().unbind())
+        } else if let Ok(tls) = transport.cast::<TlsServerTransport>() {
+            tls.get().receive_natively(tls.py(), receive);
+            Self::Secure(tls.clone().unbind())
         } else if let Ok(tls) = transport.cast::<TlsTransport>() {
             Self::Tls(tls.clone().unbind())
         } else {
@@ -61,6 +75,7 @@ impl LowerTransport {
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Stream(stream) => Self::Stream(stream.clone_ref(py)),
+            Self::Secure(tls) => Self::Secure(tls.clone_ref(py)),
             Self::Tls(tls) => Self::Tls(tls.clone_ref(py)),
             Self::Other(other) => Self::Other(other.clone_ref(py)),
         }
@@ -69,6 +84,7 @@ impl LowerTransport {
     pub fn object<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
         match self {
             Self::Stream(stream) => stream.bind(py).as_any(),
+            Self::Secure(tls) => tls.bind(py).as_any(),
             Self::Tls(tls) => tls.bind(py).as_any(),
             Self::Other(other) => other.bind(py),
         }
@@ -77,6 +93,7 @@ impl LowerTransport {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Stream(stream) => visit.call(stream),
+            Self::Secure(tls) => visit.call(tls),
             Self::Tls(tls) => visit.call(tls),
             Self::Other(other) => visit.call(other),
         }
@@ -91,6 +108,7 @@ impl LowerTransport {
                 let outcome = StreamTransport::write_pieces(stream, pieces)?;
                 StreamTransport::apply_write_outcome(stream, outcome)
             }
+            Self::Secure(tls) => TlsServerTransport::write_pieces(tls.bind(py), pieces),
             Self::Tls(tls) => tls.get().write_pieces(py, pieces),
             Self::Other(other) => {
                 let pieces = pieces.iter().map(|piece| PyBytes::new(py, piece));
@@ -105,11 +123,21 @@ impl LowerTransport {
     pub fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match self {
             Self::Stream(stream) => Ok(StreamTransport::write_queue_bytes(stream.bind(py))),
+            Self::Secure(tls) => tls.get().unsent_bytes(py),
             Self::Tls(tls) => tls.get().unsent_bytes(py),
             Self::Other(other) => {
                 let name = intern!(py, "get_write_buffer_size");
                 other.bind(py).call_method0(name)?.extract()
             }
+        }
+    }
+
+    /// True if [`unsent_bytes`](Self::unsent_bytes) and [`write_output`] run no Python code.
+    pub fn is_native(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::Stream(_) => true,
+            Self::Secure(tls) => tls.get().is_over_stream(py),
+            Self::Tls(_) | Self::Other(_) => false,
         }
     }
 
@@ -132,6 +160,9 @@ impl LowerTransport {
 
     /// Ends the transport in the given way.
     pub fn end(&self, py: Python<'_>, closing: Closing) -> PyResult<()> {
+        if let Self::Secure(tls) = self {
+            return TlsServerTransport::end(tls.bind(py), closing);
+        }
         match closing {
             Closing::AtOnce => self.abort(py),
             Closing::Sending if self.close_sending(py)? => Ok(()),

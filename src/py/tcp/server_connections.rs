@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,10 +13,14 @@ use rustc_hash::FxHashMap;
 use uringcore_http::response_errors::TooSlow;
 use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
 use uringcore_limits::memory_budget::{Account, Budget};
+use uringcore_limits::semaphore::Semaphore;
+use uringcore_quic::tls::ServerSession;
 
 use super::limits::TcpLimits;
+use super::tls_server_transport::TlsServerTransport;
 use crate::asgi::asgi_service::{AsgiService, ReportedFault};
 use crate::capi::gil_cell::GilCell;
+use crate::quic::TlsServerSetup;
 
 /// The connections of a server over TCP, of HTTP/1.1 and HTTP/2, and the state that they share.
 ///
@@ -33,6 +37,8 @@ pub struct TcpService {
     /// The numbers of connections and the bytes that they hold, in total and by address.
     clients: Arc<Connections>,
     open: GilCell<Open>,
+    /// The TLS settings of new connections. `None` without TLS, and with TLS by OpenSSL.
+    tls_setup: GilCell<Option<Py<TlsServerSetup>>>,
 }
 
 /// One open connection, of either version of HTTP.
@@ -54,6 +60,8 @@ pub trait TcpConnection: Send + Sync {
 #[derive(Default)]
 struct Open {
     connections: FxHashMap<u64, Box<dyn TcpConnection>>,
+    /// Connections whose TLS handshake is not complete.
+    handshakes: FxHashMap<u64, Box<dyn TcpConnection>>,
     next_id: u64,
     is_shedding: bool,
     /// The number of bytes that the process held when the last search found no connection to end.
@@ -68,6 +76,7 @@ struct Counts {
     refused_for_handshakes: u64,
     refused_for_rate: u64,
     shed: u64,
+    handshakes_failed: u64,
 }
 
 #[pymethods]
@@ -90,7 +99,14 @@ impl TcpService {
             tls,
             on_slow,
             open: GilCell::new(Open::default()),
+            tls_setup: GilCell::new(None),
         }
+    }
+
+    /// Sets the TLS settings of connections from now on.
+    fn set_tls_setup(&self, py: Python<'_>, setup: Py<TlsServerSetup>) {
+        let old = self.tls_setup.with(py, |kept| kept.replace(setup));
+        drop(old);
     }
 
     /// Returns the numbers of open connections, of refused ones, and of those that were ended for lack of memory.
@@ -105,6 +121,7 @@ impl TcpService {
                 ("refused_for_handshakes", counts.refused_for_handshakes),
                 ("refused_for_rate", counts.refused_for_rate),
                 ("connections_shed", counts.shed),
+                ("handshakes_failed", counts.handshakes_failed),
             ]
         });
         for (name, count) in counts {
@@ -119,7 +136,7 @@ impl TcpService {
         self.shed(py)?;
         let now = Instant::now();
         let connections: Vec<_> = self.open.with(py, |open| {
-            let connections = open.connections.values();
+            let connections = open.connections.values().chain(open.handshakes.values());
             connections.map(|one| one.clone_ref(py)).collect()
         });
         connections
@@ -133,23 +150,70 @@ impl TcpService {
         visit.call(&self.all)?;
         visit.call(&self.tls)?;
         visit.call(&self.on_slow)?;
+        self.tls_setup
+            .traverse(|setup| visit.call(setup))
+            .unwrap_or(Ok(()))?;
         self.open
             .traverse(|open| {
                 open.connections
                     .values()
+                    .chain(open.handshakes.values())
                     .try_for_each(|one| one.traverse(&visit))
             })
             .unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        drop(self.open.take(py));
+        drop((self.open.take(py), self.tls_setup.take(py)));
     }
 }
 
 impl TcpService {
     pub fn is_secure(&self) -> bool {
         self.limits.get().is_secure
+    }
+
+    /// Begins TLS on a new connection. `None` if there are no settings.
+    pub fn tls_session(&self, py: Python<'_>) -> Option<ServerSession> {
+        self.tls_setup.with(py, |setup| {
+            let setup = setup.as_ref()?.get();
+            ServerSession::new(&setup.setup).ok()
+        })
+    }
+
+    /// Writes the secrets of new connections to the key log.
+    pub fn flush_key_log(&self, py: Python<'_>) -> PyResult<()> {
+        let setup = self
+            .tls_setup
+            .with(py, |setup| setup.as_ref().map(|setup| setup.clone_ref(py)));
+        match setup {
+            Some(setup) => setup.get().flush_key_log(py),
+            None => Ok(()),
+        }
+    }
+
+    pub fn handshake_timeout(&self) -> Duration {
+        self.limits.get().handshake_timeout
+    }
+
+    /// Adds a connection whose TLS handshake begins. Returns its number.
+    pub fn enter_handshake(&self, py: Python<'_>, connection: Box<dyn TcpConnection>) -> u64 {
+        self.open.with(py, |open| {
+            open.next_id += 1;
+            open.handshakes.insert(open.next_id, connection);
+            open.next_id
+        })
+    }
+
+    /// Removes a connection from those in a handshake. Returns false if it is none of them.
+    pub fn leave_handshake(&self, py: Python<'_>, id: u64) -> bool {
+        let kept = self.open.with(py, |open| open.handshakes.remove(&id));
+        kept.is_some()
+    }
+
+    pub fn count_failed_handshake(&self, py: Python<'_>) {
+        self.open
+            .with(py, |open| open.counts.handshakes_failed += 1);
     }
 
     /// Counts a new connection. Returns `None` if it exceeds a limit, so that the caller closes it.
@@ -273,6 +337,9 @@ impl TcpService {
 /// Returns the protocol on which both sides have agreed by ALPN; `None` without TLS or ALPN.
 pub fn negotiated_protocol(transport: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = transport.py();
+    if let Ok(tls) = transport.cast::<TlsServerTransport>() {
+        return Ok(tls.get().alpn(py));
+    }
     let name = intern!(py, "get_extra_info");
     let tls = transport.call_method1(name, (intern!(py, "ssl_object"),))?;
     match tls.is_none() {

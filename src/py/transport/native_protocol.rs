@@ -39,3 +39,10 @@ pub fn is_admitted(protocol: &Bound<'_, PyAny>, fd: RawFd) -> bool {
         (native.get().admit)(protocol, address)
     })
 }
+
+/// True if `protocol` accepts a connection of this client. A protocol above another one is asked by that.
+pub fn is_admitted_by(protocol: &Bound<'_, PyAny>, address: Option<IpAddr>) -> bool {
+    protocol
+        .cast::<NativeProtocol>()
+        .is_ok_and(|native| (native.get().admit)(protocol, address))
+}

@@ -1,5 +1,5 @@
 //! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that quinn-proto drives,
-//! over `rustls::quic`.
+//! over `rustls::quic`. With the same certificates, a server's TLS over TCP.
 //!
 //! - `settings`: the application's settings, as plain data, and [`ConfigError`].
 //! - `rustls_config`: builds rustls configurations from settings.
@@ -9,6 +9,7 @@
 //! - `keys`: packet protection, keys of tokens, resets and Retry tags, and observation of packets in plain text.
 //! - `random`: random bytes.
 //! - `sessions`: session resumption, on a server and on a client, in this process and beyond.
+//! - `tcp`: a server's TLS over TCP.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
@@ -24,6 +25,7 @@ mod random;
 mod rustls_config;
 mod sessions;
 mod settings;
+mod tcp;
 mod versions;
 mod wall_clock;
 
@@ -50,4 +52,5 @@ pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,
 };
+pub use tcp::{Failure, Negotiated, ServerSession, TcpServerSettings, TcpServerSetup};
 pub use wall_clock::WallClock;

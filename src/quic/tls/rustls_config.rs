@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use rustls::{
-    NamedGroup, SupportedCipherSuite,
+    ConfigBuilder, NamedGroup, ServerConfig, SupportedCipherSuite, WantsVerifier,
     client::danger::ServerCertVerifier,
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer},
-    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier},
     version::TLS13,
 };
 
@@ -124,21 +124,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(clock.clone()))
             .with_protocol_versions(&[&TLS13])
             .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
-    let builder = match tls.client_auth {
-        ClientAuth::Off => builder.with_no_client_auth(),
-        ClientAuth::Optional(roots) | ClientAuth::Required(roots) => {
-            let LoadedRoots { store, given } = load_roots("client_auth", roots)?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(store, provider.clone());
-            let verifier = match tls.client_auth {
-                ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
-                _ => verifier,
-            };
-            let verifier = verifier
-                .build()
-                .map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
-            builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(verifier, given)))
-        }
-    };
+    let builder = with_client_auth(builder, &provider, tls.client_auth)?;
     let (chain, key) = tls.identity;
     let certificates = ServerCertificates::new(&provider, (chain, key), tls.named)?;
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
@@ -168,9 +154,31 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     Ok(crypto.keeping(sessions))
 }
 
+/// Adds the verification of client certificates.
+pub(super) fn with_client_auth(
+    builder: ConfigBuilder<ServerConfig, WantsVerifier>,
+    provider: &Arc<CryptoProvider>,
+    client_auth: &ClientAuth,
+) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, ConfigError> {
+    let roots = match client_auth {
+        ClientAuth::Off => return Ok(builder.with_no_client_auth()),
+        ClientAuth::Optional(roots) | ClientAuth::Required(roots) => roots,
+    };
+    let LoadedRoots { store, given } = load_roots("client_auth", roots)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(store, provider.clone());
+    let verifier = match client_auth {
+        ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
+        _ => verifier,
+    };
+    let verifier = verifier
+        .build()
+        .map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
+    Ok(builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(verifier, given))))
+}
+
 /// The requirements for client certificates, as bytes. Servers with different ones must not resume each other's
 /// sessions.
-fn client_auth_requirements(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
+pub(super) fn client_auth_requirements(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     let (kind, roots): (&[u8], _) = match client_auth {
         ClientAuth::Off => return (b"off", Vec::new()),
         ClientAuth::Optional(roots) => (b"optional", roots),
@@ -220,7 +228,7 @@ fn remove_post_quantum_group(provider: &mut CryptoProvider) {
 }
 
 /// RFC 7301 section 3.1: names have 1 to 255 bytes.
-fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
+pub(super) fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
     match names
         .iter()
         .find(|name| name.is_empty() || name.len() > 255)

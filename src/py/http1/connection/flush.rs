@@ -9,8 +9,7 @@ use uringcore_http::tcp_output::{Closing, Source};
 use uringcore_io::SentFile;
 
 use super::{Http1Connection, Http1State};
-use crate::tcp::lower_transport::{self, LowerTransport, take_output};
-use crate::transport::stream::StreamTransport;
+use crate::tcp::lower_transport::{self, take_output};
 
 impl Http1Connection {
     /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the next request, as the
@@ -105,22 +104,22 @@ struct NextSteps {
 }
 
 impl Http1State {
-    /// Writes the output, if the transport is a stream of this extension. Returns `None` for other transports. `queued`
+    /// Writes the output, if that runs no Python code. Returns `None` for other transports. `queued`
     /// is the number of bytes that wait for applications.
     fn flush_to_stream(&mut self, py: Python<'_>, queued: usize) -> PyResult<Option<NextSteps>> {
-        let Some(LowerTransport::Stream(stream)) = &self.lower else {
+        let Some(lower) = self.lower.as_ref().filter(|lower| lower.is_native(py)) else {
             return Ok(None);
         };
-        let stream = stream.bind(py);
+        let mut unsent = lower.unsent_bytes(py)?;
         if !self.http.output().is_empty() {
-            let outcome = lower_transport::write_output(stream, &mut self.http)?;
-            if matches!(outcome, WriteOutcome::PauseWriting) {
+            let outcome = lower_transport::write_output(py, lower, &mut self.http)?;
+            unsent = lower.unsent_bytes(py)?;
+            if matches!(outcome, Some(WriteOutcome::PauseWriting)) {
                 self.is_writing_paused = true;
                 self.http.set_writable(false, Instant::now());
             }
         }
-        let held = queued + StreamTransport::write_queue_bytes(stream);
-        Ok(Some(self.next_steps(held)))
+        Ok(Some(self.next_steps(queued + unsent)))
     }
 
     pub(super) fn set_writing_paused(&mut self, is_paused: bool) {

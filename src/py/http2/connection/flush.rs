@@ -9,7 +9,6 @@ use uringcore_http::tcp_output::Source;
 
 use super::{Http2Connection, Http2State};
 use crate::tcp::lower_transport::{self, LowerTransport, take_output};
-use crate::transport::stream::StreamTransport;
 
 impl Http2Connection {
     /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the delivery of events, as
@@ -59,9 +58,9 @@ impl Http2Connection {
         loop {
             let has_written = match lower {
                 // A stream of this extension gets the bytes without Python code.
-                LowerTransport::Stream(stream) => self
+                lower if lower.is_native(py) => self
                     .state
-                    .with(py, |state| state.write_to_stream(stream.bind(py)))?,
+                    .with(py, |state| state.write_to_stream(py, lower))?,
                 lower => {
                     let pieces = self.with_http(py, |http| {
                         http.fill_output(Instant::now());
@@ -114,12 +113,12 @@ impl Http2State {
     }
 
     /// Writes the output. Returns false if there is none.
-    fn write_to_stream(&mut self, stream: &Bound<'_, StreamTransport>) -> PyResult<bool> {
+    fn write_to_stream(&mut self, py: Python<'_>, lower: &LowerTransport) -> PyResult<bool> {
         if !self.http.fill_output(Instant::now()) {
             return Ok(false);
         }
-        let outcome = lower_transport::write_output(stream, &mut self.http)?;
-        if matches!(outcome, WriteOutcome::PauseWriting) {
+        let outcome = lower_transport::write_output(py, lower, &mut self.http)?;
+        if matches!(outcome, Some(WriteOutcome::PauseWriting)) {
             self.is_writing_paused = true;
             self.http.set_writable(false);
         }

@@ -1,0 +1,81 @@
+"""TLS over TCP for native HTTP/1.1 and HTTP/2: rustls in the extension, with the certificates of HTTP/3.
+
+Records pass no Python. Options that rustls cannot express make the server use CPython's ``ssl`` for TCP instead,
+with a line in the log: a program's ``ssl_context_factory``, ``--ssl-version``, ``--ssl-ciphers``, and keys that
+rustls does not support.
+
+Session tickets are sealed with the secret of HTTP/3's address tokens (``--http3-token-key``), or one that all
+processes of the server share.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Any
+
+from uringcore._uringcore import TlsServerSetup
+from uringcore.quic._credential_loading import identity, roots
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["ALPN", "make_setup", "setup_or_none"]
+
+ALPN = ("h2", "http/1.1")
+"""The application protocols, the preferred one first."""
+
+DEFAULT_CIPHERS = (None, "TLSv1")
+"""uvicorn's default for ``ssl_ciphers``, and that of its older versions."""
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def setup_or_none(config: Any) -> TlsServerSetup | None:
+    """Returns the settings of rustls; ``None`` if CPython's ``ssl`` has to be used, which is logged."""
+    why = reason_for_openssl(config)
+    if why is None:
+        try:
+            return make_setup(config)
+        except QuicConfigurationError as exc:
+            why = f"{exc.field}: {exc.message}"
+        except ImportError as exc:
+            why = str(exc)
+    logger.info("TLS over TCP uses Python's ssl module: %s", why)
+    return None
+
+
+def reason_for_openssl(config: Any) -> str | None:
+    """Returns the option that rustls cannot express."""
+    if config.ssl_context_factory is not None:
+        return "ssl_context_factory makes the context"
+    if config.ssl_version != ssl.PROTOCOL_TLS_SERVER:
+        return "--ssl-version is set"
+    if config.ssl_ciphers not in DEFAULT_CIPHERS:
+        return "--ssl-ciphers is set"
+    return None
+
+
+def make_setup(config: Any) -> TlsServerSetup:
+    """Reads the certificate's files.
+
+    Raises :class:`QuicConfigurationError`, and ``ImportError`` for an encrypted key without the package that
+    decrypts it.
+    """
+    files = QuicConfiguration(
+        is_client=False,
+        verify_mode=ssl.VerifyMode(config.ssl_cert_reqs) if config.ssl_cert_reqs else None,
+    )
+    files.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_keyfile_password)
+    if config.ssl_ca_certs is not None:
+        files.load_verify_locations(cafile=str(config.ssl_ca_certs))
+    chain, key = identity(files)
+    return TlsServerSetup(
+        alpn=[name.encode() for name in ALPN],
+        certificate_chain=chain,
+        client_required=config.ssl_cert_reqs == ssl.CERT_REQUIRED,
+        client_roots=roots(files) if config.ssl_cert_reqs else None,
+        key_log=None,
+        named_certificates=[one._fields() for one in files.named_certificates],
+        private_key=key,
+        ticket_keys=config.keys.token or [config.ticket_key],
+    )
