@@ -143,7 +143,8 @@ def test_client_certificates_are_verified_and_shown(start_tls, pki, demand, vers
     server.certificate = str(pki.authority.certfile)
     context = context_for(server, version, identity=pki.client)
     told, session, _ = extension(server, context)
-    assert [pem.strip() for pem in told["client_cert_chain"]] == [pki.client.pem.decode().strip()]
+    # A client of OpenSSL adds the authority if it trusts that.
+    assert told["client_cert_chain"][0].strip() == pki.client.pem.decode().strip()
     assert told["client_cert_name"] == "CN=uringcore test client,OU=tests,O=uringcore"
     resumed, _, was_reused = extension(server, context, session)
     assert was_reused
@@ -403,9 +404,9 @@ def test_the_certificate_is_renewed_under_load(start_tls, tmp_path):
 @pytest.mark.parametrize("version", ["--http1.1", "--http2"])
 def test_curl(start_tls, version):
     server = start_tls()
-    address = f"localhost:{server.port}:127.0.0.1"
+    address = ["--resolve", f"localhost:{server.port}:127.0.0.1"]
     done = subprocess.run(
-        ["curl", "-sS", version, "--cacert", server.certificate, "--connect-to", f"::{address}"]
+        ["curl", "-sS", version, "--cacert", server.certificate, *address]
         + [f"https://localhost:{server.port}/", "-w", " %{http_version}"],
         capture_output=True,
         text=True,
