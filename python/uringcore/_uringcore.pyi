@@ -705,6 +705,7 @@ class TcpLimits:
         websockets: bool,
         clients: dict[str, Any],
         is_secure: bool,
+        uses_openssl: bool,
     ) -> Self: ...
 
 @final

@@ -60,8 +60,8 @@ class TLSExtension:
     def renew(self, server_certificate_pem: str | None) -> None:
         """Sets the certificate of connections from now on."""
         self._server_certificate_pem = server_certificate_pem
-        # The values for clients without a certificate, by TLS version and cipher suite. Such clients share one
-        # value.
+        # The values for clients without a certificate, by TLS version and cipher suite. Such clients share
+        # one value.
         self._anonymous: dict[tuple[int, int | None], dict[str, Any]] = {}
 
     def extension(self, connection: _Connection) -> dict[str, Any]:

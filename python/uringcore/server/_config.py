@@ -14,7 +14,7 @@ import secrets
 import socket
 import ssl
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -39,7 +39,7 @@ from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._native_tcp import CONNECT, NATIVE, NativeTCP
-from uringcore.server._native_tls import make_setup, setup_or_none
+from uringcore.server._native_tls import new_setup, offer_versions, setup_or_none, with_alpn
 from uringcore.server._option_checks import (
     check_environment,
     check_http3_port,
@@ -80,8 +80,6 @@ SEND_BUFFER_LOW = 32 * 1024
 SHARED_SESSIONS = 16384
 
 logger = logging.getLogger("uvicorn.error")
-
-ContextFactory = Callable[[UvicornConfig, Callable[[], ssl.SSLContext]], ssl.SSLContext]
 
 
 class _Listener(Protocol):
@@ -307,7 +305,7 @@ class Config(UvicornConfig):
         self.certificate_signature = signature(self.certificate_files)
         make_context = self.ssl_context_factory
         if make_context is not None:
-            self.ssl_context_factory = self._with_alpn(make_context)
+            self.ssl_context_factory = with_alpn(self, make_context)
         try:
             super().load()
         except OSError:
@@ -323,7 +321,7 @@ class Config(UvicornConfig):
             # uvicorn's listeners would begin with the handshake.
             self.ssl = None
         if self.ssl is not None and make_context is None:
-            self._offer_versions(self.ssl)
+            offer_versions(self, self.ssl)
         # Older versions of uvicorn have no such option.
         if getattr(self, "http2", False):
             from uringcore.server._uvicorn_http2 import ZttpProtocol
@@ -354,29 +352,6 @@ class Config(UvicornConfig):
                 ours if header == (b"server", b"uvicorn") else header
                 for header in self.encoded_headers
             ]
-
-    def _offer_versions(self, context: ssl.SSLContext) -> None:
-        """Sets ALPN to the versions that are served. Without it a handshake with a client that offers only
-        others would succeed, and the connection would fail afterwards.
-        An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
-        """
-        if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
-            http2 = ["h2"] if self.is_native_http else []
-            context.set_alpn_protocols([*http2, "http/1.1"])
-
-    def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
-        """Wraps a user's factory of SSL contexts. The default context that the factory gets has the server's
-        ALPN."""
-
-        def make(config: UvicornConfig, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-            def offering() -> ssl.SSLContext:
-                context = default()
-                self._offer_versions(context)
-                return context
-
-            return make_context(config, offering)
-
-        return make
 
     def check_loop(self) -> None:
         """Raises :class:`StartupError` with one line if the loop cannot be created."""
@@ -435,7 +410,7 @@ class Config(UvicornConfig):
         Raises :class:`StartupError` and changes nothing if they cannot be used.
         """
         self._check_certificate()
-        tls = None if self.tls_setup is None else self._new_tls_setup()
+        tls = None if self.tls_setup is None else new_setup(self)
         quic, before = self.quic, None
         if quic is not None and listener is not None:
             before = quic.certificate, quic.certificate_chain, quic.private_key
@@ -452,12 +427,6 @@ class Config(UvicornConfig):
             password = self.ssl_keyfile_password or ""
             self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
 
-    def _new_tls_setup(self) -> TlsServerSetup:
-        try:
-            return make_setup(self)
-        except (ImportError, QuicConfigurationError) as exc:
-            raise StartupError(f"TLS over TCP cannot use it: {exc}") from None
-
     def _renew_tls(self, setup: TlsServerSetup) -> None:
         self.tls_setup = setup
         if self.http1 is not None:
@@ -473,7 +442,7 @@ class Config(UvicornConfig):
                 self._set_keys(self.quic)
                 listener.reload()
             if "token" in changed and self.tls_setup is not None:
-                self._renew_tls(self._new_tls_setup())
+                self._renew_tls(new_setup(self))
         except (StartupError, OSError, ValueError) as exc:
             self.keys.token, self.keys.reset = before
             if self.quic is not None:

@@ -4,8 +4,8 @@ The extension reads requests and runs the application, as over HTTP/3. This modu
 service for a server, and calls its timer. uvicorn accepts the connections, and calls :func:`connect` for
 each of them.
 
-A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN. TLS is that of the
-extension as well (``_native_tls``), or CPython's ``ssl``.
+A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN. TLS is that of
+the extension as well (``_native_tls``), or CPython's ``ssl``.
 
 The limits of HTTP/3 in :data:`SHARED_LIMITS` apply over TCP as well. The limit of a connection without
 requests is ``timeout_keep_alive``.
@@ -102,6 +102,7 @@ class NativeTCP:
                 websockets=websocket_limits(config) is not None and not redirects,
                 clients=config.quic_limits._options(),
                 is_secure=is_secure,
+                uses_openssl=is_secure and config.tls_setup is None,
             ),
             connections=state.connections,
             tls=self._extension_of(config) if is_secure else None,
@@ -158,9 +159,7 @@ def tls_extension(server: NativeTCP, config: Any, transport: Any) -> dict[str, A
 VERSIONS = {"TLSv1": 0x0301, "TLSv1.1": 0x0302, "TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
 
-def extension_of_openssl(
-    connection: ssl.SSLObject, certificate_pem: str | None
-) -> dict[str, Any]:
+def extension_of_openssl(connection: ssl.SSLObject, certificate_pem: str | None) -> dict[str, Any]:
     """Returns ASGI's ``tls`` extension for a connection of CPython's ``ssl``."""
     client = connection.getpeercert(binary_form=True)
     # CPython 3.13 and later return the whole chain, earlier versions only the client's own certificate.

@@ -1,8 +1,10 @@
 """TLS over TCP for native HTTP/1.1 and HTTP/2: rustls in the extension, with the certificates of HTTP/3.
 
-Records pass no Python. Options that rustls cannot express make the server use CPython's ``ssl`` for TCP instead,
-with a line in the log: a program's ``ssl_context_factory``, ``--ssl-version``, ``--ssl-ciphers``, and keys that
-rustls does not support.
+Records pass no Python. Options that rustls cannot express make the server use CPython's ``ssl`` for TCP
+instead, with a line in the log: a program's ``ssl_context_factory``, ``--ssl-version``, ``--ssl-ciphers``,
+and keys that rustls does not support.
+
+The application protocols (ALPN) that a server offers are here for both.
 
 Session tickets are sealed with the secret of HTTP/3's address tokens (``--http3-token-key``), or one that all
 processes of the server share.
@@ -12,14 +14,16 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from uringcore._uringcore import TlsServerSetup
 from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server._startup_errors import StartupError
 
-__all__ = ["ALPN", "make_setup", "setup_or_none"]
+__all__ = ["ALPN", "new_setup", "offer_versions", "setup_or_none", "with_alpn"]
 
 ALPN = ("h2", "http/1.1")
 """The application protocols, the preferred one first."""
@@ -28,6 +32,8 @@ DEFAULT_CIPHERS = (None, "TLSv1")
 """uvicorn's default for ``ssl_ciphers``, and that of its older versions."""
 
 logger = logging.getLogger("uvicorn.error")
+
+ContextFactory = Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext]
 
 
 def setup_or_none(config: Any) -> TlsServerSetup | None:
@@ -55,6 +61,14 @@ def reason_for_openssl(config: Any) -> str | None:
     return None
 
 
+def new_setup(config: Any) -> TlsServerSetup:
+    """Reads renewed files. Raises :class:`StartupError`."""
+    try:
+        return make_setup(config)
+    except (ImportError, QuicConfigurationError) as exc:
+        raise StartupError(f"TLS over TCP cannot use it: {exc}") from None
+
+
 def make_setup(config: Any) -> TlsServerSetup:
     """Reads the certificate's files.
 
@@ -79,3 +93,28 @@ def make_setup(config: Any) -> TlsServerSetup:
         private_key=key,
         ticket_keys=config.keys.token or [config.ticket_key],
     )
+
+
+def offer_versions(config: Any, context: ssl.SSLContext) -> None:
+    """Sets ALPN of CPython's ``ssl`` to the versions that are served. Without it a handshake with a client
+    that offers only others would succeed, and the connection would fail afterwards.
+
+    An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
+    """
+    if getattr(config.http_protocol_class, "alpn_protocols", None) is None:
+        context.set_alpn_protocols(ALPN if config.is_native_http else ALPN[1:])
+
+
+def with_alpn(config: Any, make_context: ContextFactory) -> ContextFactory:
+    """Wraps a user's factory of SSL contexts. The default context that the factory gets has the server's
+    ALPN."""
+
+    def make(given: Any, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        def offering() -> ssl.SSLContext:
+            context = default()
+            offer_versions(config, context)
+            return context
+
+        return make_context(given, offering)
+
+    return make

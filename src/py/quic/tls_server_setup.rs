@@ -38,9 +38,7 @@ impl TlsServerSetup {
         private_key: OwnedBytes,
         ticket_keys: List<OwnedBytes>,
     ) -> PyResult<Self> {
-        let key_log = key_log
-            .map(|file| KeyLogFile::new(py, &file))
-            .transpose()?;
+        let key_log = key_log.map(|file| KeyLogFile::new(py, &file)).transpose()?;
         let settings = TcpServerSettings {
             clock: SystemClock::shared(),
             alpn: alpn.into_vecs(),

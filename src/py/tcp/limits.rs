@@ -26,7 +26,7 @@ struct ClientOptions {
 }
 
 /// Checked limits. Times are in seconds. `clients` has the options of `ServerLimits`. `websockets` is true if requests
-/// may open a WebSocket, and `is_secure` if the connections use TLS.
+/// may open a WebSocket, `is_secure` if the connections use TLS, and `uses_openssl` if that is CPython's.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TcpLimits {
     pub http1: Arc<http1::Limits>,
@@ -36,6 +36,8 @@ pub struct TcpLimits {
     pub large_messages: usize,
     /// True if the connections use TLS.
     pub is_secure: bool,
+    /// True if OpenSSL does TLS.
+    uses_openssl: bool,
     pub handshake_timeout: Duration,
     clients: ClientOptions,
 }
@@ -46,7 +48,7 @@ impl TcpLimits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout, send_rate, send_rate_grace,
-        keep_alive, max_open_files, max_process_files, max_large_messages, websockets, clients, is_secure,
+        keep_alive, max_open_files, max_process_files, max_large_messages, websockets, clients, is_secure, uses_openssl,
     ))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
@@ -69,6 +71,7 @@ impl TcpLimits {
         websockets: bool,
         clients: ClientOptions,
         is_secure: bool,
+        uses_openssl: bool,
     ) -> PyResult<Self> {
         let http1 = http1::Limits {
             header_bytes: max_header_bytes,
@@ -113,6 +116,7 @@ impl TcpLimits {
             process_files: max_process_files,
             large_messages: max_large_messages,
             is_secure,
+            uses_openssl,
             handshake_timeout: positive_span("handshake_timeout", clients.handshake_timeout)?,
             clients,
         })
@@ -131,9 +135,10 @@ impl TcpLimits {
                 per_second,
                 burst: clients.accept_burst,
             }),
-            bytes: match self.is_secure {
-                true => SECURE_CONNECTION_BYTES,
-                false => CONNECTION_BYTES,
+            bytes: match (self.is_secure, self.uses_openssl) {
+                (false, _) => CONNECTION_BYTES,
+                (true, false) => SECURE_CONNECTION_BYTES,
+                (true, true) => OPENSSL_CONNECTION_BYTES,
             },
         };
         Connections::new(limits, budget_of(clients.memory))
@@ -152,5 +157,7 @@ fn seconds_or_none(name: &str, value: f64) -> PyResult<Duration> {
 const RUNNING_APPLICATIONS_FACTOR: usize = 8;
 /// The memory of an idle connection without TLS, rounded up.
 const CONNECTION_BYTES: usize = 8 << 10;
-/// The memory of an idle connection with TLS, rounded up. OpenSSL uses most of it.
-const SECURE_CONNECTION_BYTES: usize = 40 << 10;
+/// The memory of an idle connection with TLS by rustls, rounded up, and of one in a handshake.
+const SECURE_CONNECTION_BYTES: usize = 24 << 10;
+/// The memory of an idle connection with TLS by OpenSSL, rounded up. OpenSSL uses most of it.
+const OPENSSL_CONNECTION_BYTES: usize = 40 << 10;

@@ -222,9 +222,9 @@ impl TlsServerTransport {
     }
 
     fn is_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_open = self
-            .state
-            .with(py, |state| matches!(state.phase, Phase::Handshake | Phase::Open));
+        let is_open = self.state.with(py, |state| {
+            matches!(state.phase, Phase::Handshake | Phase::Open)
+        });
         match self.lower(py).filter(|_| is_open) {
             Some(lower) => lower
                 .object(py)
@@ -317,14 +317,14 @@ impl TlsServerTransport {
 impl TlsServerTransport {
     /// From now on, decrypted data is passed to `receive`.
     pub fn receive_natively(&self, py: Python<'_>, receive: NativeReceive) {
-        self.state
-            .with(py, |state| state.receive = Some(receive));
+        self.state.with(py, |state| state.receive = Some(receive));
     }
 
     /// True if the transport beneath is a stream of this extension.
     pub fn is_over_stream(&self, py: Python<'_>) -> bool {
-        self.state
-            .with(py, |state| matches!(state.lower, Some(LowerTransport::Stream(_))))
+        self.state.with(py, |state| {
+            matches!(state.lower, Some(LowerTransport::Stream(_)))
+        })
     }
 
     /// The application protocol on which both sides have agreed.
@@ -403,11 +403,14 @@ impl TlsServerTransport {
         }
     }
 
-    fn call_open_app(slf: &Bound<'_, Self>, method: &Bound<'_, pyo3::types::PyString>) -> PyResult<()> {
+    fn call_open_app(
+        slf: &Bound<'_, Self>,
+        method: &Bound<'_, pyo3::types::PyString>,
+    ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let is_open = this
-            .state
-            .with(py, |state| !matches!(state.phase, Phase::Handshake | Phase::Over));
+        let is_open = this.state.with(py, |state| {
+            !matches!(state.phase, Phase::Handshake | Phase::Over)
+        });
         match this.get_protocol(py).filter(|_| is_open) {
             Some(app) => app.bind(py).call_method0(method).map(drop),
             None => Ok(()),

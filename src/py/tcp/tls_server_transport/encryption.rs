@@ -58,9 +58,9 @@ impl TlsServerTransport {
 
     /// Writes several pieces together.
     pub fn write_pieces(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
-        slf.get()
-            .state
-            .with(slf.py(), |state| pieces.into_iter().for_each(|piece| state.push(piece)));
+        slf.get().state.with(slf.py(), |state| {
+            pieces.into_iter().for_each(|piece| state.push(piece))
+        });
         Self::write_waiting(slf).map(drop)
     }
 

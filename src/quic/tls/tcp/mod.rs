@@ -45,7 +45,11 @@ pub struct TcpServerSettings {
 
 /// The checked settings of a server, from which connections are made.
 #[derive(Debug, Clone)]
-pub struct TcpServerSetup(Arc<rustls::ServerConfig>);
+pub struct TcpServerSetup {
+    config: Arc<rustls::ServerConfig>,
+    /// Clients are asked for a certificate.
+    has_client_auth: bool,
+}
 
 impl TcpServerSetup {
     pub fn new(settings: &TcpServerSettings) -> Result<Self, ConfigError> {
@@ -73,7 +77,10 @@ impl TcpServerSetup {
         if let Some(key_log) = &settings.key_log {
             config.key_log = key_log.clone();
         }
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            has_client_auth: !matches!(settings.client_auth, ClientAuth::Off),
+        })
     }
 }
 

@@ -19,6 +19,7 @@ pub struct ServerSession {
     tls: Box<UnbufferedServerConnection>,
     /// Received bytes of an incomplete record or handshake message.
     incoming: BytesMut,
+    has_client_auth: bool,
     has_peer_closed: bool,
     has_closed: bool,
     has_failed: bool,
@@ -43,10 +44,11 @@ pub struct Negotiated {
 
 impl ServerSession {
     pub fn new(setup: &TcpServerSetup) -> Result<Self, Failure> {
-        let tls = UnbufferedServerConnection::new(setup.0.clone()).map_err(Failure)?;
+        let tls = UnbufferedServerConnection::new(setup.config.clone()).map_err(Failure)?;
         Ok(Self {
             tls: Box::new(tls),
             incoming: BytesMut::new(),
+            has_client_auth: setup.has_client_auth,
             has_peer_closed: false,
             has_closed: false,
             has_failed: false,
@@ -113,7 +115,11 @@ impl ServerSession {
             // An idle connection keeps no buffer.
             self.incoming = BytesMut::new();
         }
-        let is_too_long = self.incoming.len() > INCOMING_MAX;
+        let incoming_max = match self.has_client_auth || !self.is_handshaking() {
+            true => INCOMING_MAX,
+            false => HELLO_MAX,
+        };
+        let is_too_long = self.incoming.len() > incoming_max;
         let outcome = match outcome {
             Ok(()) if is_too_long => Err(rustls::Error::General("a message is too long".into())),
             outcome => outcome,
@@ -174,7 +180,9 @@ impl ServerSession {
         }
         // No data can follow, so an error has no consequence.
         let _ = self.with_traffic(records, |traffic, records| {
-            fill(records, ALERT_BYTES_MAX, |room| traffic.queue_close_notify(room))
+            fill(records, ALERT_BYTES_MAX, |room| {
+                traffic.queue_close_notify(room)
+            })
         });
     }
 
@@ -320,6 +328,8 @@ const RECORD_BYTES_MAX: usize = 1 << 14;
 const OVERHEAD_BYTES: usize = 32;
 /// An encrypted alert, rounded up.
 const ALERT_BYTES_MAX: usize = 64;
+/// Received bytes that may wait in a handshake without a client certificate. A ClientHello has some KiB at most.
+const HELLO_MAX: usize = 16 << 10;
 /// Received bytes that may wait: a handshake message of 64 KiB, which rustls accepts at most, in records of any size
 /// that a client has a reason for, and one more record.
 const INCOMING_MAX: usize = 128 << 10;

@@ -14,7 +14,9 @@ use aws_lc_rs::digest::{self, SHA256};
 use quinn_proto::crypto::HandshakeTokenKey;
 use rustls::server::ProducesTickets;
 
-use crate::tls::{ConfigError, WallClock, keys::address_token_keys::token_key, random::random_bytes};
+use crate::tls::{
+    ConfigError, WallClock, keys::address_token_keys::token_key, random::random_bytes,
+};
 
 /// Seals and opens tickets. A ticket is a random salt, the time of issue in seconds since 1970, and the sealed session.
 pub(super) struct StatelessTickets {
