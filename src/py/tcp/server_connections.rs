@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 use uringcore_http::response_errors::TooSlow;
 use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
 use uringcore_limits::memory_budget::{Account, Budget};
-use uringcore_limits::semaphore::Semaphore;
 use uringcore_quic::tls::ServerSession;
 
 use super::limits::TcpLimits;

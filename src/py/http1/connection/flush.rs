@@ -9,7 +9,8 @@ use uringcore_http::tcp_output::{Closing, Source};
 use uringcore_io::SentFile;
 
 use super::{Http1Connection, Http1State};
-use crate::tcp::lower_transport::{self, take_output};
+use crate::tcp::lower_transport::{self, LowerTransport, take_output};
+use crate::transport::stream::StreamTransport;
 
 impl Http1Connection {
     /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the next request, as the
