@@ -211,7 +211,7 @@ def options_of_web() -> list[click.Parameter]:
         click.Option(
             ["--compress"],
             is_flag=True,
-            help="Compress responses for clients that accept it, over HTTP/3 and with --http native.",
+            help="Compress responses for clients that accept it, over HTTP/3 and --http native.",
         ),
         click.Option(
             ["--compress-codings"],
@@ -372,10 +372,16 @@ def uvicorn_options() -> list[click.Parameter]:
         elif option.name == "interface" and isinstance(option, click.Option):
             option.help = "Interface of the application. 'auto' also detects WSGI (Flask, Django)."
         elif option.name == "http" and isinstance(option, click.Option):
-            option.metavar = f"[native|{(option.metavar or '').strip('[]')}]"
+            option.metavar = f"[native|uvicorn|{(option.metavar or '').strip('[]')}]"
             option.help = (
-                "HTTP/1.1 implementation. 'native' is uringcore's own, which has HTTP/2 and WebSocket "
-                "and has the limits of the --http3- options."
+                "HTTP/1.1 implementation. 'native' is uringcore's own, which has HTTP/2, WebSocket and the "
+                "limits of the --http3- options. 'uvicorn' leaves the choice to uvicorn. 'auto' is "
+                "'native', or 'uvicorn' if --ws names a class of uvicorn's."
+            )
+        elif option.name == "ws" and isinstance(option, click.Option):
+            option.help = (
+                "WebSocket implementation. 'auto' is that of --http; the classes are uvicorn's, and need "
+                "its HTTP/1.1."
             )
         elif option.name == "timeout_graceful_shutdown":
             option.default = 30

@@ -38,7 +38,7 @@ from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_fr
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
-from uringcore.server._native_tcp import CONNECT, NATIVE, NativeTCP
+from uringcore.server._native_tcp import CONNECT, NativeTCP, http_option
 from uringcore.server._native_tls import new_setup, offer_versions, setup_or_none, with_alpn
 from uringcore.server._option_checks import (
     check_environment,
@@ -91,8 +91,8 @@ class _Listener(Protocol):
 class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
-    - ``http``: uvicorn's option, or ``"native"`` for HTTP/1.1, HTTP/2 and WebSocket in the extension; see
-      :mod:`uringcore.server._native_tcp`.
+    - ``http``: ``"auto"`` or ``"native"`` for HTTP/1.1, HTTP/2 and WebSocket in the extension, ``"uvicorn"``
+      for uvicorn's choice, or one of uvicorn's values; see :mod:`uringcore.server._native_tcp`.
     - ``http3``: serve HTTP/3 too, if the other options allow it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
     - ``backend``: ``"uring"`` or ``"epoll"`` to require one; ``None`` chooses.
@@ -242,9 +242,10 @@ class Config(UvicornConfig):
         # The finalizer cleans up for programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
-        self.is_native_http: bool = options.get("http") == NATIVE
-        if self.is_native_http:
-            options["http"] = CONNECT
+        if options.get("ws", "auto") is None:
+            options["ws"] = "none"
+        options["http"] = http_option(options.get("http", "auto"), options.get("ws", "auto"))
+        self.is_native_http: bool = options["http"] == CONNECT
         super().__init__(app, **options)
         self.http1: NativeTCP | None = None
         """The state of native HTTP/1.1 while the server runs."""
@@ -306,6 +307,10 @@ class Config(UvicornConfig):
         make_context = self.ssl_context_factory
         if make_context is not None:
             self.ssl_context_factory = with_alpn(self, make_context)
+        ws = self.ws
+        if self.is_native_http:
+            # uvicorn would import the package websockets for its class, which native HTTP/1.1 does not use.
+            self.ws = "none"
         try:
             super().load()
         except OSError:
@@ -315,6 +320,7 @@ class Config(UvicornConfig):
             raise
         finally:
             self.ssl_context_factory = make_context
+            self.ws = ws
         if self.is_native_http and self.is_ssl:
             self.tls_setup = setup_or_none(self)
         if self.tls_setup is not None:

@@ -1,4 +1,4 @@
-"""HTTP/1.1, HTTP/2 and WebSocket over TCP in the extension: the option ``http="native"``.
+"""HTTP/1.1, HTTP/2 and WebSocket over TCP in the extension: the default of the option ``http``.
 
 The extension reads requests and runs the application, as over HTTP/3. This module makes the extension's
 service for a server, and calls its timer. uvicorn accepts the connections, and calls :func:`connect` for
@@ -6,6 +6,9 @@ each of them.
 
 A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN. TLS is that of
 the extension as well (``_native_tls``), or CPython's ``ssl``.
+
+uvicorn's classes remain available: ``http="uvicorn"`` leaves the choice among them to uvicorn, and other names
+are those of uvicorn's option. ``ws`` with a class of uvicorn's selects its HTTP/1.1 as well.
 
 The limits of HTTP/3 in :data:`SHARED_LIMITS` apply over TCP as well. The limit of a connection without
 requests is ``timeout_keep_alive``.
@@ -33,10 +36,16 @@ from uringcore.server._certificate_subject import subject
 from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
-__all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeTCP", "connect"]
+__all__ = ["CONNECT", "NATIVE_WS", "SHARED_LIMITS", "NativeTCP", "connect", "http_option"]
 
 NATIVE = "native"
 """The value of the option ``http`` for this implementation."""
+
+UVICORN = "uvicorn"
+"""The value of the option ``http`` with which uvicorn chooses among its own classes: its ``auto``."""
+
+NATIVE_WS = ("auto", "none")
+"""Values of the option ``ws`` that name no class of uvicorn's."""
 
 CONNECT = "uringcore.server._native_tcp:connect"
 """The value of ``http`` that uvicorn gets instead. uvicorn imports the function of this name."""
@@ -60,6 +69,16 @@ connections."""
 
 SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | CLIENT_LIMITS
 """Names of the limits of HTTP/3 that apply over TCP as well. Those of resets concern HTTP/2 only."""
+
+
+def http_option(http: Any, ws: Any) -> Any:
+    """Returns the value of ``http`` that uvicorn gets, for the values of ``http`` and ``ws`` that were given.
+
+    ``auto`` is native unless ``ws`` names a class, which works only with uvicorn's HTTP/1.1.
+    """
+    if http == "auto":
+        http = NATIVE if ws in NATIVE_WS else UVICORN
+    return {NATIVE: CONNECT, UVICORN: "auto"}.get(http, http) if isinstance(http, str) else http
 
 
 def connect(*, config: Any, **_: Any) -> Http1Connection | TlsServerTransport:

@@ -16,6 +16,7 @@ from typing import Any
 from uvicorn.config import HTTP_PROTOCOLS, STARTUP_FAILURE, WS_PROTOCOLS, Config
 from uvicorn.importer import ImportFromStringError, import_from_string
 
+from uringcore.server._native_tcp import CONNECT
 from uringcore.server._startup_errors import StartupError
 
 __all__ = [
@@ -68,10 +69,10 @@ def check_options(config: Config) -> None:
     # uvicorn has the option `http2` from 0.53 on.
     if getattr(config, "http2", False) and config.http != "zttp":
         raise StartupError(
-            "--http2 needs --http zttp (pip install zttp); --http native has HTTP/2 without it"
+            "--http2 needs --http zttp (pip install zttp); the default, --http native, has HTTP/2 without it"
         )
     check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))
-    if config.ws != "none":
+    if config.ws != "none" and (config.ws != "auto" or config.http != CONNECT):
         check_protocol("--ws", config.ws, WS_PROTOCOLS.get(str(config.ws)))
     for name, value in config.headers:
         check_header(name, value)

@@ -17,7 +17,7 @@ from uvicorn.config import LOOP_FACTORIES
 from uringcore.quic._available_memory import CONNECTION_BYTES
 from uringcore.quic._qlog_files import TraceLimits
 from uringcore.server._http3_limits import SessionLimits
-from uringcore.server._native_tcp import CONNECT, SHARED_LIMITS
+from uringcore.server._native_tcp import CONNECT, NATIVE_WS, SHARED_LIMITS
 from uringcore.server._systemd_sockets import is_activated
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ def compression_effects(given: Collection[str], config: Config, *, http3: bool) 
     if "compress" not in given or getattr(config, "is_native_http", False):
         return
     if http3:
-        yield "--compress applies to HTTP/3 alone: over HTTP/1.1 it needs --http native."
+        yield "--compress applies to HTTP/3 alone: uvicorn's HTTP/1.1 (--http, --ws) does not compress."
     else:
-        yield "--compress does nothing: over HTTP/1.1 it needs --http native."
+        yield "--compress does nothing: uvicorn's HTTP/1.1 (--http, --ws) does not compress."
 
 
 Reasons = Iterator[tuple[frozenset[str], str]]
@@ -194,6 +194,8 @@ def reasons_of_protocols(config: Config) -> Reasons:
         yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers is given"
     if not uses_h11(config):
         yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
+    if config.http == CONNECT and config.ws not in NATIVE_WS:
+        yield frozenset({"ws"}), "--http native has one implementation, which none disables"
     why = no_websocket(config)
     if why is not None:
         yield frozenset(name for name in PLACES if name.startswith("ws_")), why

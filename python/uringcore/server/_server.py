@@ -448,6 +448,8 @@ class Server(UvicornServer):
         connections: set[Any] = state.connections
         # A request that begins from now on is the last one of its TCP connection.
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
+        if self.config.http1 is not None:
+            self.config.http1.asgi.set_default_headers(state.default_headers)
         with close_lingering(connections):
             if self._is_retiring:
                 await self._hand_over()
