@@ -42,7 +42,6 @@ RUN_BY = {
     "Without a proxy 1": "test_deploy.py::test_behind_nothing",
     "Without a proxy 2": "test_deploy.py::test_behind_nothing",
     "HTTP/2 1": "test_deploy.py::test_http2",
-    "HTTP/2 2": "test_deploy.py::test_http2",
     "/etc/systemd/system/uringcore.service": "test_deploy_systemd.py::test_a_service_with_workers",
     "systemd 1": "test_deploy_systemd.py::test_a_service_with_workers",
     "/etc/systemd/system/uringcore-activated.socket": "test_deploy_systemd.py::test_sockets_of_systemd",
@@ -127,16 +126,18 @@ def test_behind_nothing(machine):
         )
         said = machine.shell(trusting)
         assert f'alt-svc: h3=":{port}"; ma=86400' in said
-        assert '"http_version": "1.1"' in said
+        assert '"http_version": "2"' in said
         assert '"http_version": "3"' in said
     assert server.stop() == 0
 
 
 def test_http2(machine):
     port = free_port()
-    server = machine.serve(block("HTTP/2 1", port=port, tls=machine.tls, workers="--workers 2"))
+    server = machine.serve(
+        block("Without a proxy 1", port=port, tls=machine.tls, workers="--workers 2")
+    )
     server.wait_http3(workers=2)
-    script = block("HTTP/2 2", site=f"localhost:{port}")
+    script = block("HTTP/2 1", site=f"localhost:{port}")
     trusting = adapted(script, {"uringcore get": f"uringcore get --cacert {machine.certificate}"})
     said = machine.shell(trusting)
     for version in ("1.1", "2", "3"):
@@ -172,7 +173,7 @@ def test_seen_from_outside(machine):
     assert "uringcore_process_open_files" in metrics
     # On the public port, every path belongs to the application.
     shown = machine.shell(f"curl --silent --show-error https://localhost:{port}/metrics")
-    assert json.loads(shown)["http_version"] == "1.1"
+    assert json.loads(shown)["http_version"] == "2"
     assert json.loads(server.get("/metrics").content)["http_version"] == "3"
     requests = [json.loads(line) for line in server.log().splitlines() if "GET" in line]
     assert requests

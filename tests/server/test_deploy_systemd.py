@@ -83,7 +83,7 @@ def install(machine, path):
 def check_answers(machine):
     said = machine.run(FETCH).stdout
     assert 'alt-svc: h3=":443"; ma=86400' in said
-    assert '"http_version": "1.1"' in said
+    assert '"http_version": "2"' in said
     assert '"http_version": "3"' in machine.run(FETCH_HTTP3).stdout
 
 

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -41,8 +43,6 @@ def test_http1_streams_both_ways(server):
 
 
 def test_websocket(server):
-    import ssl
-
     trust = ssl.create_default_context(cafile=server.certificate)
 
     # The threaded client does not work here: it reads and writes one SSLSocket concurrently, which hangs or
@@ -56,15 +56,15 @@ def test_websocket(server):
     asyncio.run(talk())
 
 
-def test_only_http1_is_offered_over_tls(server):
-    import socket
-    import ssl
-
+@pytest.mark.parametrize("http", ["native", "h11"])
+def test_tls_offers_the_versions_that_are_served(start, http):
+    server = start("--http", http)
     trust = ssl.create_default_context(cafile=server.certificate)
     trust.set_alpn_protocols(["h2", "http/1.1"])
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
         with trust.wrap_socket(sock, server_hostname="localhost") as secure:
-            assert secure.selected_alpn_protocol() == "http/1.1"
+            chosen = "h2" if http == "native" else "http/1.1"
+            assert secure.selected_alpn_protocol() == chosen
 
 
 def test_access_log_of_both_protocols(server):

@@ -1,7 +1,7 @@
-"""An ASGI server for HTTP/1.1, WebSocket and HTTP/3 on one port number.
+"""An ASGI server for HTTP/1.1, HTTP/2, HTTP/3 and WebSocket on one port number.
 
-uvicorn provides the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This package
-provides the UDP side: it passes HTTP/3 requests to ASGI applications.
+uvicorn provides the frame: options, lifespan, logging, signals. This package passes the requests that the
+extension reads to ASGI applications.
 :func:`uringcore.server.run` serves an application from a program; the command ``uringcore app:app`` does
 it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names with HTTP/3 added:
 ``Server(Config(app, ...)).run()``, or ``await Server(...).serve()`` in a program that has a loop.
@@ -21,7 +21,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_asgi_service_factory`` | the service of the extension that runs the application |
 | ``_native_tls`` | TLS of those by rustls, and the options for which CPython's ``ssl`` does it |
-| ``_native_tcp`` | HTTP/1.1 and HTTP/2 over TCP in the extension (``http="native"``) |
+| ``_native_tcp`` | HTTP/1.1 and HTTP/2 over TCP in the extension, the default of ``http`` |
 | ``_uvicorn_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
 | ``_cancel_shield`` | a shield against the cancel scopes of anyio, for the end of a server |

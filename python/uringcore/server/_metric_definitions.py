@@ -79,9 +79,7 @@ def given_up(reports: Sequence[Report]) -> Family:
 
 
 def refused(reports: Sequence[Report]) -> Family:
-    text = (
-        "TCP connections closed at once, by the limit that they exceeded. Only with --http native."
-    )
+    text = "TCP connections closed at once, by the limit that they exceeded. Not with uvicorn's classes."
     family = Family("uringcore_tcp_connections_refused", "counter", text)
     for report in reports:
         for limit in REFUSED_FOR if report.tcp else ():
@@ -91,9 +89,7 @@ def refused(reports: Sequence[Report]) -> Family:
 
 
 def shed(reports: Sequence[Report]) -> Family:
-    text = (
-        "TCP connections ended because clients exceeded the memory budget. Only with --http native."
-    )
+    text = "TCP connections ended because clients exceeded the memory budget. Not with uvicorn's classes."
     family = Family("uringcore_tcp_connections_shed", "counter", text)
     for report in reports:
         if report.tcp:

@@ -7,8 +7,8 @@ each of them.
 A connection uses HTTP/2 if its client begins with that (without TLS), or selects it by ALPN. TLS is that of
 the extension as well (``_native_tls``), or CPython's ``ssl``.
 
-uvicorn's classes remain available: ``http="uvicorn"`` leaves the choice among them to uvicorn, and other names
-are those of uvicorn's option. ``ws`` with a class of uvicorn's selects its HTTP/1.1 as well.
+uvicorn's classes remain available: ``http="uvicorn"`` leaves the choice among them to uvicorn, and other
+names are those of uvicorn's option. ``ws`` with a class of uvicorn's selects its HTTP/1.1 as well.
 
 The limits of HTTP/3 in :data:`SHARED_LIMITS` apply over TCP as well. The limit of a connection without
 requests is ``timeout_keep_alive``.

@@ -24,8 +24,8 @@ __all__ = [
 # The exit status of uvicorn. It is defined here because its module differs between versions of uvicorn.
 STARTUP_FAILURE = 3
 
-# The packages of the extra. The name `uringcore` on the public index belongs to another author's package.
-INSTALL_SERVER = "pip install 'uvicorn>=0.50' 'httptools>=0.6.3' 'websockets>=13'"
+# The package of the extra. The name `uringcore` on the public index belongs to another author's package.
+INSTALL_SERVER = "pip install 'uvicorn>=0.50'"
 
 
 class StartupError(PickledWithFields, Exception):

@@ -40,8 +40,7 @@ class WebOptions:
     """The value of Cache-Control of these files."""
 
     compress: bool = False
-    """Compress responses for clients that accept it (Accept-Encoding), over HTTP/3 and with
-    ``http="native"``."""
+    """Compress responses for clients that accept it (Accept-Encoding), except with uvicorn's classes."""
 
     compress_codings: Sequence[str] | str = CODINGS
     """The codings, in the order of preference; also as one text with commas."""

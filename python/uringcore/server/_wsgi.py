@@ -82,10 +82,35 @@ def use_wsgi(config: Any, *, max_threads: int) -> None:
         config.loaded_app = ours
     else:
         outer.app = ours
+    loaded = config.loaded_app
+    if type(loaded) is MessageLoggerMiddleware:
+        config.loaded_app = KnownClients(loaded)
+    elif type(loaded) is ProxyHeadersMiddleware and type(loaded.app) is MessageLoggerMiddleware:
+        loaded.app = KnownClients(loaded.app)
     config.interface = "wsgi"
     config.ws_protocol_class = None
     # Sessions need ASGI.
     config.http3_webtransport = False
+
+
+CLIENT: contextvars.ContextVar[Any] = contextvars.ContextVar("CLIENT", default=None)
+"""The server's object of the request, in the task of a request that :class:`KnownClients` has seen."""
+
+
+class KnownClients:
+    """Keeps the server's object of each request for :class:`Exchange`: uvicorn's log of messages (level
+    ``trace``), which is inside of this middleware, replaces ``receive``."""
+
+    def __init__(self, application: Any) -> None:
+        self.app = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Runs as an ASGI application."""
+        token = CLIENT.set(getattr(receive, "__self__", None))
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            CLIENT.reset(token)
 
 
 def log_late(error: BaseException | None) -> None:
@@ -229,13 +254,8 @@ class Exchange:
         self._is_over = False
         # The server's object of the request. Its attribute `disconnected` becomes true when the client has
         # gone, although content of the request is unread.
-        client = getattr(receive, "__self__", None)
+        client = CLIENT.get() or getattr(receive, "__self__", None)
         self._client = client if hasattr(client, "disconnected") else None
-        # Without that object, which uvicorn's log of messages (level "trace") hides: a call of `receive` that
-        # waits for the end of the client while the response is streamed. Unread content delays it.
-        self._watch: asyncio.Task[Any] | None = None
-        self._unread: Any = None
-        self._sends = 0
         # The response, on the thread.
         self._head: dict[str, Any] | None = None
         self._is_begun = False
@@ -274,8 +294,6 @@ class Exchange:
             self._is_over = True
             self._error = ClientDisconnectedError("the request was ended")
             self._answered.release()
-            if self._watch is not None:
-                self._watch.cancel()
             if self._requested.done() and not self._requested.cancelled():
                 # The request was cancelled in the turn in which the application has ended.
                 kind, value = self._requested.result()
@@ -284,38 +302,13 @@ class Exchange:
 
     async def _do(self, kind: str, value: Any) -> Any:
         if kind == "receive":
-            return await self._next_content()
-        self._look_for_end()
+            return await self._receive()
+        if self.client_has_gone:
+            # `send` does nothing then, so the application would go on without an end.
+            raise ClientDisconnectedError("the client has gone")
         for message in value:
             await self._send(message)
         return None
-
-    async def _next_content(self) -> Any:
-        if self._unread is not None:
-            message, self._unread = self._unread, None
-            return message
-        watch, self._watch = self._watch, None
-        return await (self._receive() if watch is None else watch)
-
-    def _look_for_end(self) -> None:
-        """Raises :class:`ClientDisconnectedError` if the client has gone. `send` does nothing then,
-        so the application would go on without an end."""
-        if self.client_has_gone:
-            raise ClientDisconnectedError("the client has gone")
-        if self._client is not None:
-            return
-        self._sends += 1
-        if self._sends == 1:
-            return  # A response in one piece costs no task.
-        if self._watch is not None and self._watch.done():
-            message = self._watch.result()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnectedError("the client has gone")
-            self._unread, self._watch = message, None
-        if self._watch is None and (
-            self._unread is None or not self._unread.get("more_body", False)
-        ):
-            self._watch = self._loop.create_task(self._receive())
 
     # On the thread
 

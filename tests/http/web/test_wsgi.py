@@ -149,10 +149,14 @@ def test_the_content_of_a_wrapped_file_is_what_it_reads(version, make_site):
         assert site.get(f"/opened/{kind}").body == PART[1:], kind
 
 
+@pytest.mark.parametrize("options", [(), ("--log-level", "trace")], ids=["info", "trace"])
 @pytest.mark.parametrize("version", ["native", "h11"])
-def test_clients_that_leave_with_their_request_incomplete_keep_no_thread(version, make_site):
-    """Neither the application nor the server reads the rest of the content, or the end of the connection."""
-    site = make_site(version, "--wsgi-threads", "2", app=f"{MODULE}:unvalidated")
+def test_clients_that_leave_with_their_request_incomplete_keep_no_thread(
+    version, options, make_site
+):
+    """Neither the application nor the server reads the rest of the content, or the end of the connection.
+    At the level `trace`, uvicorn's log of messages is between the server and the application."""
+    site = make_site(version, "--wsgi-threads", "2", *options, app=f"{MODULE}:unvalidated")
     for _ in range(3):
         with connected(site.server, secure=True) as raw:
             raw.send("POST /endless HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nxx")
