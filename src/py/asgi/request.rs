@@ -245,7 +245,7 @@ impl Request {
             Err(error) => return Self::not_started(slf, error),
             Ok(true) => {
                 service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
-                return Self::refuse(slf, 503, "Service Unavailable");
+                return Self::refuse_overload(slf);
             }
         }
         keep();
@@ -278,6 +278,15 @@ impl Request {
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
         let answered = Self::respond_or_end(slf, status, detail.as_bytes());
         answered.and(slf.get().release(slf.py()))
+    }
+
+    /// Answers the request with 503, after which a TCP connection ends: connections count for the limit of concurrency.
+    fn refuse_overload(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        slf.get()
+            .state
+            .with(py, |state| state.response.closes = true);
+        Self::refuse(slf, 503, "Service Unavailable")
     }
 
     /// Cancels the exchange, because content for which the application waits comes too slowly.

@@ -31,6 +31,8 @@ pub struct Response {
     /// The number of bytes of content that must still follow, if there is a Content-Length.
     content_left: Option<u64>,
     has_trailers: bool,
+    /// The server's own response ends its TCP connection.
+    pub(super) closes: bool,
     trailers: Vec<Line>,
     /// Compresses the rest of the content.
     pub(super) encoding: Option<Box<Encoding>>,
@@ -91,6 +93,7 @@ impl Response {
             is_bodyless: is_head,
             content_left: None,
             has_trailers: false,
+            closes: false,
             trailers: Vec::new(),
             encoding: None,
         }
@@ -559,12 +562,15 @@ impl Request {
     /// Sends a whole response of the server, in place of the application's.
     pub fn respond(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let mut fields = this.service.get().default_headers(py, 2);
+        let mut fields = this.service.get().default_headers(py, 3);
         let length = text.len().to_string();
-        for (name, value) in [
+        let closes = this.state.with(py, |state| state.response.closes);
+        let added = [
             (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),
             (b"content-length", length.as_bytes()),
-        ] {
+            (b"connection", b"close"),
+        ];
+        for (name, value) in &added[..if closes { 3 } else { 2 }] {
             fields.push((
                 PyBytes::new(py, name).unbind(),
                 PyBytes::new(py, value).unbind(),

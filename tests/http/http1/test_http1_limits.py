@@ -159,3 +159,12 @@ def test_options_without_effect_are_named(start, backend):
     server.wait_log("--http3-retry-handshakes does nothing: HTTP/3 is off")
     server.wait_log("--http3-accept-burst does nothing: there is no --http3-accept-rate")
     assert "--http3-max-connections does nothing" not in server.log()
+
+
+def test_a_client_beyond_the_limit_of_concurrency_is_disconnected(start_native):
+    """Its connection would count for the limit until the keep-alive time-out."""
+    server = start_native("--limit-concurrency", "2")
+    with connected(server), connected(server) as raw:
+        response = raw.get("/")
+        assert (response.status, response.get("connection")) == (503, "close")
+        assert raw.is_closed()
