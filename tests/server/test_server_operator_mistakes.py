@@ -279,7 +279,7 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
     ("arguments", "said"),
     [
         (
-            ["--no-http3", "--http3-max-requests", "5"],
+            ["--no-http3", "--http", "h11", "--http3-max-requests", "5"],
             "--http3-max-requests does nothing: HTTP/3 is off.",
         ),
         (

@@ -298,7 +298,7 @@ def test_one_traceback_a_stop(start, how):
     uringcore.run(main())
     said = server.log()
     assert said.count("Traceback") == 1, said
-    assert "2 more requests were cancelled" in said
+    assert "3 more requests were cancelled" in said
 
 
 def trust(server):

@@ -46,7 +46,7 @@ def negotiated(server, *offered):
 def test_server_and_config_by_uvicorns_names(start):
     server = start(program=PROGRAM.format(more="", options=""))
     assert server.get("/").content == b"hello"
-    assert negotiated(server, "h2", "http/1.1") == "http/1.1"
+    assert negotiated(server, "h2", "http/1.1") == "h2"
     assert server.stop() == 0
 
 

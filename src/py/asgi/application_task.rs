@@ -279,6 +279,11 @@ impl Run {
                 if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
                 // The server's time for a graceful stop has passed. The client gets an error code, and the task ends.
+                if !request.get().was_abandoned(py) {
+                    let reported = ReportedFault::Application(Some(error.clone_ref(py)));
+                    let service = request.get().service.get();
+                    service.report_fault(py, reported, "Exception in ASGI application\n");
+                }
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
             }
