@@ -38,7 +38,7 @@ from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_fr
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
-from uringcore.server._native_tcp import CONNECT, NativeTCP, http_option
+from uringcore.server._native_tcp import NativeTCP, choose_http, needed_classes
 from uringcore.server._native_tls import new_setup, offer_versions, setup_or_none, with_alpn
 from uringcore.server._option_checks import (
     check_environment,
@@ -242,10 +242,7 @@ class Config(UvicornConfig):
         # The finalizer cleans up for programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
-        if options.get("ws", "auto") is None:
-            options["ws"] = "none"
-        options["http"] = http_option(options.get("http", "auto"), options.get("ws", "auto"))
-        self.is_native_http: bool = options["http"] == CONNECT
+        self.is_native_http: bool = choose_http(options)
         super().__init__(app, **options)
         self.http1: NativeTCP | None = None
         """The state of native HTTP/1.1 while the server runs."""
@@ -307,12 +304,9 @@ class Config(UvicornConfig):
         make_context = self.ssl_context_factory
         if make_context is not None:
             self.ssl_context_factory = with_alpn(self, make_context)
-        ws = self.ws
-        if self.is_native_http:
-            # uvicorn would import the package websockets for its class, which native HTTP/1.1 does not use.
-            self.ws = "none"
         try:
-            super().load()
+            with needed_classes(self):
+                super().load()
         except OSError:
             # If the certificate's files have changed since they were checked, this raises an error about
             # them. Otherwise the error comes from the application.
@@ -320,7 +314,6 @@ class Config(UvicornConfig):
             raise
         finally:
             self.ssl_context_factory = make_context
-            self.ws = ws
         if self.is_native_http and self.is_ssl:
             self.tls_setup = setup_or_none(self)
         if self.tls_setup is not None:

@@ -44,6 +44,12 @@ class HTTP3Service:
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)
 
+    def set_default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Sets the fields that every response begins with."""
+        self.asgi.set_default_headers(headers)
+        if self.sessions is not None:
+            self.sessions.default_headers = headers
+
 
 def direct(application: Any) -> Any:
     """Returns the application without uvicorn's middleware for X-Forwarded fields, for requests that have no

@@ -17,8 +17,9 @@ requests is ``timeout_keep_alive``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -36,7 +37,15 @@ from uringcore.server._certificate_subject import subject
 from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
-__all__ = ["CONNECT", "NATIVE_WS", "SHARED_LIMITS", "NativeTCP", "connect", "http_option"]
+__all__ = [
+    "CONNECT",
+    "NATIVE_WS",
+    "SHARED_LIMITS",
+    "NativeTCP",
+    "choose_http",
+    "connect",
+    "needed_classes",
+]
 
 NATIVE = "native"
 """The value of the option ``http`` for this implementation."""
@@ -71,14 +80,32 @@ SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | 
 """Names of the limits of HTTP/3 that apply over TCP as well. Those of resets concern HTTP/2 only."""
 
 
-def http_option(http: Any, ws: Any) -> Any:
-    """Returns the value of ``http`` that uvicorn gets, for the values of ``http`` and ``ws`` that were given.
+def choose_http(options: dict[str, Any]) -> bool:
+    """Sets the options ``http`` and ``ws`` to the values that uvicorn gets. Returns True for native HTTP.
 
     ``auto`` is native unless ``ws`` names a class, which works only with uvicorn's HTTP/1.1.
     """
+    ws, http = options.get("ws", "auto"), options.get("http", "auto")
+    if ws is None:
+        ws = options["ws"] = "none"
     if http == "auto":
         http = NATIVE if ws in NATIVE_WS else UVICORN
-    return {NATIVE: CONNECT, UVICORN: "auto"}.get(http, http) if isinstance(http, str) else http
+    if isinstance(http, str):
+        http = {NATIVE: CONNECT, UVICORN: "auto"}.get(http, http)
+    options["http"] = http
+    return bool(http == CONNECT)
+
+
+@contextlib.contextmanager
+def needed_classes(config: Any) -> Iterator[None]:
+    """A context in which uvicorn imports no package for a WebSocket class that native HTTP does not use."""
+    ws = config.ws
+    if config.http == CONNECT:
+        config.ws = "none"
+    try:
+        yield
+    finally:
+        config.ws = ws
 
 
 def connect(*, config: Any, **_: Any) -> Http1Connection | TlsServerTransport:

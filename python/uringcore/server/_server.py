@@ -367,13 +367,9 @@ class Server(UvicornServer):
         headers = self.server_state.default_headers
         if self.config.http1 is not None:
             self.config.http1.asgi.set_default_headers(headers)
-        if self._listener is None:
-            return
-        headers = [header for header in headers if header != self._alternative]
-        service = self._listener.service
-        service.asgi.set_default_headers(headers)
-        if service.sessions is not None:
-            service.sessions.default_headers = headers
+        if self._listener is not None:
+            headers = [header for header in headers if header != self._alternative]
+            self._listener.service.set_default_headers(headers)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Runs uvicorn's graceful stop, and ends HTTP/3."""
