@@ -52,6 +52,11 @@ impl Output {
         self.len == 0
     }
 
+    /// All bytes that were added since the last [`clear`](Self::clear), if all of them are in one part.
+    pub fn only_part(&self) -> Option<&[u8]> {
+        self.kept.is_empty().then_some(&self.bytes)
+    }
+
     /// The parts that were added since the last [`clear`](Self::clear).
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let ends = self.kept.iter().map(|(at, _)| *at);

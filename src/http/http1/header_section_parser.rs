@@ -47,7 +47,7 @@ impl Section {
         let mut request = httparse::Request::new(&mut []);
         let parsed = request.parse_with_uninit_headers(section, space);
         if let Some(method) = request.method {
-            self.head.method = section.slice_ref(method.as_bytes());
+            self.head.method = known(&METHODS, method.as_bytes(), section);
         }
         match parsed {
             Ok(httparse::Status::Complete(size)) if size == section.len() => {}
@@ -100,7 +100,7 @@ impl Section {
                 b"sec-websocket-version" => handshake.version(&value),
                 _ => {}
             }
-            self.head.fields.push((section.slice_ref(name), value));
+            self.head.fields.push((known(&NAMES, name, section), value));
         }
         match (hosts, authority) {
             (1, _) => {}
@@ -125,6 +125,14 @@ impl Section {
             self.head.is_websocket = true;
         }
         Ok(())
+    }
+}
+
+/// Returns a part of the section, or the equal one of `frequent` words, which takes no reference to the section.
+fn known(frequent: &[&'static [u8]], part: &[u8], section: &Bytes) -> Bytes {
+    match frequent.iter().find(|&&word| word == part) {
+        Some(word) => Bytes::from_static(word),
+        None => section.slice_ref(part),
     }
 }
 
@@ -194,6 +202,22 @@ fn has_other_version(section: &[u8]) -> bool {
     version.is_some_and(is_version) && parts.next().is_none()
 }
 
+/// The methods and field names of most requests, with the most frequent ones first.
+const METHODS: [&[u8]; 3] = [b"GET", b"POST", b"PUT"];
+const NAMES: [&[u8]; 12] = [
+    b"host",
+    b"user-agent",
+    b"accept",
+    b"accept-encoding",
+    b"accept-language",
+    b"connection",
+    b"cookie",
+    b"content-type",
+    b"content-length",
+    b"referer",
+    b"authorization",
+    b"origin",
+];
 /// The number of fields that are parsed without an allocation. Most requests have no more.
 const FEW_FIELDS: usize = 32;
 

@@ -433,6 +433,12 @@ impl Request {
 
     /// Wakes all callers, because the exchange has ended: those that wait for content, and those that wait for space.
     pub(super) fn wake_all(&self, py: Python<'_>) -> PyResult<()> {
+        // In most exchanges no call waits at the end.
+        let is_waited =
+            |state: &mut RequestState| !state.readers.is_empty() || !state.writers.is_empty();
+        if !self.state.with(py, is_waited) {
+            return Ok(());
+        }
         self.wake_readers(py)?;
         self.wake_writers(py)
     }

@@ -237,25 +237,30 @@ impl Request {
         let others = list.map_or(0, |list| list.len());
         let mut fields = this.service.get().default_headers(py, others);
         let mut content_left = None;
-        if let Some(headers) = headers {
-            for item in headers.try_iter()? {
-                let (name, value) = AsgiService::pair(&item?)?;
-                let (name, value) = (lower_name(&name)?, plain_bytes(&value)?);
-                if name.as_bytes() == b"content-length" {
-                    let length = content_length(value.as_bytes())?;
-                    match content_left.replace(length) {
-                        None => {}
-                        // A repeated Content-Length with the same value is sent once, because clients refuse repeated
-                        // ones (RFC 9110 section 8.6).
-                        Some(first) if first == length => continue,
-                        Some(first) => {
-                            let text = format!("content-length: is both {first} and {length}");
-                            return Err(PyValueError::new_err(text));
-                        }
+        let mut add = |item: Bound<'_, PyAny>| -> PyResult<()> {
+            let (name, value) = AsgiService::pair(&item)?;
+            let (name, value) = (lower_name(&name)?, plain_bytes(&value)?);
+            if name.as_bytes() == b"content-length" {
+                let length = content_length(value.as_bytes())?;
+                match content_left.replace(length) {
+                    None => {}
+                    // A repeated Content-Length with the same value is sent once, because clients refuse repeated ones
+                    // (RFC 9110 section 8.6).
+                    Some(first) if first == length => return Ok(()),
+                    Some(first) => {
+                        let text = format!("content-length: is both {first} and {length}");
+                        return Err(PyValueError::new_err(text));
                     }
                 }
-                fields.push((name.unbind(), value.unbind()));
             }
+            fields.push((name.unbind(), value.unbind()));
+            Ok(())
+        };
+        match (list, headers) {
+            // This needs no iterator object.
+            (Some(list), _) => list.iter().try_for_each(add)?,
+            (None, Some(headers)) => headers.try_iter()?.try_for_each(|item| add(item?))?,
+            (None, None) => {}
         }
         fields.extend(ours);
         let plan = this.compression_plan(py, status, &mut fields)?;

@@ -19,8 +19,10 @@ pub struct ConnectionInfo<'py> {
     pub datagram_max: Option<usize>,
 }
 
-/// Makes the template from which every scope is copied: `common`, and the keys for the values of a request.
+/// Makes the template from which every scope is copied: `common`, and the keys for the values of a request. The method
+/// and the query have the values of most requests, so these need no change.
 pub fn template(common: &Bound<'_, PyDict>) -> PyResult<Py<PyDict>> {
+    let py = common.py();
     let template = common.copy()?;
     for name in [
         "method",
@@ -33,8 +35,10 @@ pub fn template(common: &Bound<'_, PyDict>) -> PyResult<Py<PyDict>> {
         "state",
         "extensions",
     ] {
-        template.set_item(PyString::intern(common.py(), name), common.py().None())?;
+        template.set_item(PyString::intern(py, name), py.None())?;
     }
+    template.set_item(intern!(py, "method"), intern!(py, USUAL_METHOD))?;
+    template.set_item(intern!(py, "query_string"), PyBytes::new(py, b""))?;
     Ok(template.unbind())
 }
 
@@ -51,10 +55,14 @@ pub fn build<'py>(
         scope.set_item(intern!(py, "asgi"), versions.cast::<PyDict>()?.copy()?)?;
     }
     let (path, query) = split(&head.target);
-    scope.set_item(intern!(py, "method"), method(py, &head.method))?;
+    if &*head.method != USUAL_METHOD.as_bytes() {
+        scope.set_item(intern!(py, "method"), method(py, &head.method))?;
+    }
     scope.set_item(intern!(py, "path"), service.rooted_path(py, path)?)?;
     scope.set_item(intern!(py, "raw_path"), service.rooted_raw_path(py, path)?)?;
-    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
+    if !query.is_empty() {
+        scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
+    }
     scope.set_item(intern!(py, "headers"), headers(py, service, head)?)?;
     scope.set_item(intern!(py, "client"), &info.client)?;
     scope.set_item(intern!(py, "server"), &info.server)?;
@@ -199,3 +207,6 @@ impl AsgiService {
         })
     }
 }
+
+/// The method of most requests.
+const USUAL_METHOD: &str = "GET";

@@ -17,6 +17,10 @@ impl Waiters {
         usize::from(self.first.is_some()) + self.others.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub fn push(&mut self, future: Py<PyAny>) {
         match &self.first {
             None => self.first = Some(future),

@@ -339,12 +339,15 @@ impl Http1Connection {
             http.receive(data, now);
             http.take_http2()
         });
-        match (input, slf.get().lower(slf.py())) {
-            (Some(input), Some(lower)) => {
+        let Some(input) = input else {
+            return Self::deliver(slf);
+        };
+        match slf.get().lower(slf.py()) {
+            Some(lower) => {
                 let transport = lower.object(slf.py()).clone();
                 Self::become_http2(slf, &transport, input)
             }
-            _ => Self::deliver(slf),
+            None => Self::deliver(slf),
         }
     }
 
@@ -367,14 +370,14 @@ impl Http1Connection {
     /// Passes events to the application, and writes the output.
     fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let (was_delivering, has_events) = this.state.with(py, |state| {
-            let has_events = state.http.has_events();
-            (state.is_delivering, has_events)
+        let begins = this.state.with(py, |state| {
+            let begins = !state.is_delivering && state.http.has_events();
+            state.is_delivering |= begins;
+            begins
         });
-        if was_delivering || !has_events {
+        if !begins {
             return Self::flush(slf);
         }
-        this.state.with(py, |state| state.is_delivering = true);
         let delivery = AsgiService::begin_delivery(this.asgi(py));
         let dispatched = Self::dispatch(slf);
         let ended = delivery.end();
@@ -545,6 +548,16 @@ impl Http1Connection {
 
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
     fn connection_info<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
+        let service = self.service.get();
+        let known = self.state.with(py, |state| {
+            let ends = state.ends.as_ref().filter(|_| state.lower.is_some())?;
+            Some(ends.known_info(py, service))
+        });
+        match known {
+            None => return Ok(None),
+            Some(Some(info)) => return Ok(Some(info)),
+            Some(None) => {}
+        }
         let ends = || {
             self.state.with(py, |state| {
                 state.ends.as_ref().map(|ends| ends.clone_ref(py))
@@ -553,7 +566,7 @@ impl Http1Connection {
         let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
             return Ok(None);
         };
-        match known.make_tls(py, self.service.get(), &lower)? {
+        match known.make_tls(py, service, &lower)? {
             None => Ok(Some(known.info(py))),
             Some(tls) => {
                 let old = self

@@ -482,6 +482,16 @@ impl Http2Connection {
 
     /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
     fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
+        let service = self.service.get();
+        let known = self.state.with(py, |state| {
+            let ends = state.ends.as_ref().filter(|_| state.lower.is_some())?;
+            Some(ends.known_info(py, service))
+        });
+        match known {
+            None => return Ok(None),
+            Some(Some(info)) => return Ok(Some(info)),
+            Some(None) => {}
+        }
         let ends = || {
             self.state.with(py, |state| {
                 state.ends.as_ref().map(|ends| ends.clone_ref(py))
@@ -490,7 +500,7 @@ impl Http2Connection {
         let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
             return Ok(None);
         };
-        if let Some(tls) = known.make_tls(py, self.service.get(), &lower)? {
+        if let Some(tls) = known.make_tls(py, service, &lower)? {
             let old = self
                 .state
                 .with(py, |state| state.ends.as_mut()?.keep_tls(tls));

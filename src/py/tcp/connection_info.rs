@@ -62,6 +62,16 @@ impl Ends {
         self.tls.replace(tls)
     }
 
+    /// The values for a scope; `None` if [`make_tls`](Self::make_tls) has to be called first.
+    pub fn known_info<'py>(
+        &self,
+        py: Python<'py>,
+        service: &TcpService,
+    ) -> Option<ConnectionInfo<'py>> {
+        let is_known = self.tls.is_some() || service.tls.is_none();
+        is_known.then(|| self.info(py))
+    }
+
     /// The values for a scope.
     pub fn info<'py>(&self, py: Python<'py>) -> ConnectionInfo<'py> {
         ConnectionInfo {

@@ -36,11 +36,20 @@ pub fn write_output(
         LowerTransport::Secure(tls) => return tls.get().write_output(py, http),
         LowerTransport::Tls(_) | LowerTransport::Other(_) => return Ok(None),
     };
-    let pieces = http.output().pieces().map(|piece| match piece {
-        Piece::Copied(bytes) => engine::Piece::Copied(bytes),
-        Piece::Kept(content) => engine::Piece::Kept(content.clone()),
-    });
-    let outcome = StreamTransport::write_pieces(stream, pieces)?;
+    let output = http.output();
+    let outcome = match output.only_part() {
+        Some(bytes) => {
+            let piece = engine::Piece::Copied(bytes);
+            StreamTransport::write_pieces(stream, std::iter::once(piece))?
+        }
+        None => {
+            let pieces = output.pieces().map(|piece| match piece {
+                Piece::Copied(bytes) => engine::Piece::Copied(bytes),
+                Piece::Kept(content) => engine::Piece::Kept(content.clone()),
+            });
+            StreamTransport::write_pieces(stream, pieces)?
+        }
+    };
     http.written();
     Ok(Some(outcome))
 }
