@@ -161,7 +161,7 @@ STRESS ?= --seconds 300
 test-stress: $(DEV_VENV)
 	@for backend in uring epoll; do $(DEV_VENV)/bin/python -W ignore -m tests.stress --backend $$backend $(STRESS); done
 
-# `make test-served SERVED="--seconds 600 --seed 5"`: a server with workers, seven kinds of clients, and faults.
+# `make test-served SERVED="--seconds 600 --seed 5"`: a server with workers, clients of HTTP/1.1, 2 and 3, and faults.
 SERVED ?= --seconds 60
 test-served: $(DEV_VENV)
 	@for backend in uring epoll; do $(DEV_VENV)/bin/python -m tests.stress.served --backend $$backend $(SERVED); done

@@ -60,6 +60,8 @@ CONNECT = "uringcore.server._native_tcp:connect"
 """The value of ``http`` that uvicorn gets instead. uvicorn imports the function of this name."""
 
 TICK_SECONDS = 1.0
+STOPPING_TICK_SECONDS = 0.1
+"""The interval while the server stops: idle connections delay the stop less."""
 
 NOT_SHARED = frozenset({"keep_alive"})
 
@@ -159,6 +161,7 @@ class NativeTCP:
         if is_secure and config.tls_setup is not None:
             self.renew_tls(config.tls_setup, config.server_certificate_pem)
         self._log = log
+        self._tick_seconds = TICK_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
     def renew_tls(self, setup: TlsServerSetup, certificate_pem: str | None) -> None:
@@ -177,7 +180,14 @@ class NativeTCP:
 
     def start(self) -> None:
         """Begins to enforce time-outs, until :meth:`stop`."""
-        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def announce_stop(self) -> None:
+        """Makes clients send further requests on other connections, and closes no idle connection yet."""
+        self._tick_seconds = STOPPING_TICK_SECONDS
+        self.stop()
+        self.start()
+        self.service.announce_stop()
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -440,16 +440,15 @@ class Server(UvicornServer):
                 # Workers that continue serve the metrics. If none does, the kernel refuses clients.
                 self._metrics.stop_accepting()
                 close_metrics(self.config)
-        state = self.server_state
-        connections: set[Any] = state.connections
+        state: Any = self.server_state
         # A request that begins from now on is the last one of its TCP connection.
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
         if self.config.http1 is not None:
-            self.config.http1.asgi.set_default_headers(state.default_headers)
-        with close_lingering(connections):
+            self.config.http1.announce_stop()
+        with close_lingering(state.connections):
             if self._is_retiring:
                 await self._hand_over()
-            with shut_down_late(connections), end_handshakes(self.servers, connections):
+            with shut_down_late(state.connections), end_handshakes(self.servers, state.connections):
                 await super().shutdown(sockets)
         if self._listener is not None:
             # Waited for again, because uvicorn skips this step when its time limit has passed.
@@ -485,7 +484,6 @@ class Server(UvicornServer):
 
     async def _hand_over(self) -> None:
         loop = asyncio.get_running_loop()
-        state = self.server_state
         for server in self.servers:
             for sock in getattr(server, "sockets", ()):
                 loop.remove_reader(sock)
@@ -502,7 +500,7 @@ class Server(UvicornServer):
                 connection.shutdown()
         end = loop.time() + self.config.timeout_keep_alive
         while loop.time() < end and not self.force_exit:
-            if not state.connections and not any(map(has_transports, self.servers)):
+            if not self.server_state.connections and not any(map(has_transports, self.servers)):
                 break
             await asyncio.sleep(0.05)
 

@@ -53,8 +53,10 @@ pub struct Connection {
     running_applications: usize,
     /// True if the host has paused the content of the request.
     is_paused: bool,
-    /// True if the server stops, so that the current request is the last one.
+    /// True if the server stops, so that the current or the next request is the last one.
     pub(super) is_stopping: bool,
+    /// The time since which the connection ends as soon as it is idle.
+    stopped_at: Option<Instant>,
     pub(super) output: Output,
     /// True if the transport accepts more output.
     is_writable: bool,
@@ -141,6 +143,7 @@ impl Connection {
             running_applications: 0,
             is_paused: false,
             is_stopping: false,
+            stopped_at: None,
             output: Output::default(),
             is_writable: true,
             events: VecDeque::new(),
@@ -465,7 +468,9 @@ impl Connection {
         if !exchange.sending.is_done() {
             return;
         }
-        let keeps = exchange.keep_alive && !self.is_stopping;
+        // A client whose response has not announced the end may have sent its next request already. That request is
+        // served, also if the server has begun to stop meanwhile.
+        let keeps = exchange.keep_alive;
         match std::mem::replace(&mut self.reading, Reading::Over) {
             Reading::Response if keeps => {
                 self.reading = Reading::Head;
@@ -507,10 +512,34 @@ impl Connection {
         };
     }
 
-    /// Handles the stop of the server: closes an idle connection, or makes the current request the last one.
-    pub fn stop(&mut self) {
+    /// Handles that the server will stop: the response to the current request, or to the next one, announces the end of
+    /// the connection.
+    pub fn announce_stop(&mut self) {
         self.is_stopping = true;
-        if self.exchange.is_none() && matches!(self.reading, Reading::Head) {
+    }
+
+    /// Handles the stop of the server: the connection ends after the current request, or when it is idle. A client that
+    /// used the connection a moment ago may be sending its next request, for instance a proxy in front. It could not
+    /// repeat a POST on another connection (RFC 9112 section 9.6), so the connection waits for it for
+    /// [`LAST_REQUEST_TIME`].
+    pub fn stop(&mut self, now: Instant) {
+        self.announce_stop();
+        self.stopped_at.get_or_insert(now);
+        self.close_stopped(now);
+    }
+
+    /// Ends a connection that has been idle for long enough since its last request and, if a header section is
+    /// incomplete, since the stop of the server.
+    fn close_stopped(&mut self, now: Instant) {
+        let Some(stopped_at) = self.stopped_at else {
+            return;
+        };
+        let since = match self.head_since {
+            Some(since) => since.max(stopped_at),
+            None => self.quiet_since,
+        };
+        let is_over = now.saturating_duration_since(since) >= LAST_REQUEST_TIME;
+        if is_over && self.exchange.is_none() && matches!(self.reading, Reading::Head) {
             self.close(Closing::Gracefully);
         }
     }
@@ -591,6 +620,7 @@ impl Connection {
             }
             _ => {}
         }
+        self.close_stopped(now);
         self.check_reader(unsent, now);
         self.free_unused(now);
     }
@@ -638,5 +668,8 @@ impl Connection {
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of empty lines before a request line.
 const BLANK_LINES_MAX: u8 = 2;
+/// The time since the last request in which a connection waits for another one although the server stops. It is more than
+/// a round trip, and than the pauses between the requests of a proxy's clients.
+pub const LAST_REQUEST_TIME: Duration = Duration::from_millis(500);
 /// The time without a request after which unused memory is freed.
 const FREED_AFTER: Duration = Duration::from_secs(1);

@@ -34,6 +34,6 @@ mod response_commands;
 mod response_encoder;
 mod websocket_handshake;
 
-pub use connection::Connection;
+pub use connection::{Connection, LAST_REQUEST_TIME};
 pub use event::Event;
 pub use limits::Limits;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use uringcore_http::http1::{Connection, Event, Limits};
+use uringcore_http::http1::{Connection, Event, LAST_REQUEST_TIME, Limits};
 use uringcore_http::response_errors::{SendError, TooSlow};
 use uringcore_http::tcp_output::{Closing, Piece, Source};
 
@@ -929,14 +929,10 @@ fn a_websocket_gets_the_stream_if_the_application_accepts() {
 
 #[test]
 fn a_stopping_server_answers_the_current_request_and_closes() {
-    let mut idle = server();
-    idle.http.stop();
-    idle.write();
-    assert_eq!(idle.closing, Some(Closing::Gracefully));
     let mut busy = server();
     busy.receive(GET);
     let (serial, _) = busy.request();
-    busy.http.stop();
+    busy.http.stop(busy.now);
     busy.write();
     assert_eq!(busy.closing, None);
     busy.respond(serial, "200", &[], "ok");
@@ -944,14 +940,69 @@ fn a_stopping_server_answers_the_current_request_and_closes() {
         (busy.sent.as_str(), busy.closing),
         (OK_CLOSE, Some(Closing::Gracefully))
     );
-    // A response that had begun before the stop does not announce the end.
+    // A response that had begun before the stop did not announce the end, so the client has sent another request.
     let mut begun = server();
     begun.receive(GET.repeat(2));
     let (serial, _) = begun.request();
     begun.try_respond(serial, "200", &[], "ok", false).unwrap();
-    begun.http.stop();
+    begun.http.stop(begun.now);
     begun.content(serial, "", true).unwrap();
+    assert_eq!(begun.closing, None);
+    begun.http.done(serial, begun.now);
+    begun.take_sent();
+    begun.ok();
+    assert_eq!(begun.take_sent(), OK_CLOSE);
     assert!(begun.closing.is_some() && begun.events().is_empty());
+}
+
+#[test]
+fn a_stopping_server_closes_idle_connections() {
+    let mut idle = server();
+    idle.now += LAST_REQUEST_TIME;
+    idle.http.stop(idle.now);
+    idle.write();
+    assert_eq!(idle.closing, Some(Closing::Gracefully));
+    // A client that has just been served may be sending its next request.
+    let mut recent = server();
+    recent.receive(GET);
+    recent.ok();
+    assert_eq!(recent.take_sent(), OK);
+    recent.http.stop(recent.now);
+    recent.tick(LAST_REQUEST_TIME / 2, 0);
+    assert_eq!(recent.closing, None);
+    let mut other = server();
+    other.http.stop(other.now);
+    other.receive(GET);
+    other.ok();
+    assert_eq!(
+        (other.take_sent().as_str(), other.closing),
+        (OK_CLOSE, Some(Closing::Gracefully))
+    );
+    recent.tick(LAST_REQUEST_TIME / 2, 0);
+    assert_eq!(recent.closing, Some(Closing::Gracefully));
+    // An incomplete header section has that time as well, from the stop on.
+    let mut slow = server();
+    slow.receive("GET /");
+    slow.tick(LAST_REQUEST_TIME, 0);
+    slow.http.stop(slow.now);
+    slow.tick(LAST_REQUEST_TIME / 2, 0);
+    assert_eq!(slow.closing, None);
+    slow.tick(LAST_REQUEST_TIME / 2, 0);
+    assert_eq!(slow.closing, Some(Closing::Gracefully));
+}
+
+#[test]
+fn a_stop_that_is_announced_ends_no_idle_connection() {
+    let mut server = server();
+    server.http.announce_stop();
+    server.tick(LAST_REQUEST_TIME, 0);
+    assert_eq!(server.closing, None);
+    server.receive(GET);
+    server.ok();
+    assert_eq!(
+        (server.take_sent().as_str(), server.closing),
+        (OK_CLOSE, Some(Closing::Gracefully))
+    );
 }
 
 #[test]

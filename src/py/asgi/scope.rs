@@ -3,7 +3,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use uringcore_http::request_head::Head;
 
 use super::asgi_service::AsgiService;
@@ -99,6 +99,7 @@ pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<(
         }
     }
     scope.set_item(intern!(py, "subprotocols"), subprotocols)?;
+    add_upgrade(scope, head)?;
     let asgi = scope.as_any().get_item(intern!(py, "asgi"))?;
     let asgi = asgi.cast::<PyDict>()?.copy()?;
     asgi.set_item(intern!(py, "spec_version"), intern!(py, "2.4"))?;
@@ -111,6 +112,23 @@ pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<(
         extensions.set_item(intern!(py, "tls"), tls)?;
     }
     scope.set_item(intern!(py, "extensions"), extensions)
+}
+
+/// Adds the fields that open a WebSocket over HTTP/1.1, unless the client has sent them. Extended CONNECT has none (RFC
+/// 8441 section 5), but applications look for them: Engine.IO refuses a WebSocket without. A proxy that passes a WebSocket
+/// on over HTTP/1.1 adds them, too.
+fn add_upgrade(scope: &Bound<'_, PyDict>, head: &Head) -> PyResult<()> {
+    let py = scope.py();
+    if head.fields.iter().any(|(name, _)| &**name == b"upgrade") {
+        return Ok(());
+    }
+    let headers = scope.as_any().get_item(intern!(py, "headers"))?;
+    let headers = headers.cast::<PyList>()?;
+    for (name, value) in [("connection", "Upgrade"), ("upgrade", "websocket")] {
+        let line = [name, value].map(|text| PyBytes::new(py, text.as_bytes()));
+        headers.append(PyTuple::new(py, line)?)?;
+    }
+    Ok(())
 }
 
 /// Changes the scope of a request to that of a WebTransport session. ASGI has no specification of it.

@@ -103,8 +103,13 @@ impl Http1Connection {
         }
         let lower = LowerTransport::new(transport, Self::receive);
         let kept = Box::new(slf.clone().unbind());
-        let id = this.service.get().enter(slf.as_any(), kept)?;
+        let service = this.service.get();
+        let id = service.enter(slf.as_any(), kept)?;
+        let is_stopping = service.is_stopping(py);
         this.state.with(py, |state| {
+            if is_stopping {
+                state.http.announce_stop();
+            }
             if let Some(admitted) = &mut state.admitted {
                 admitted.established();
             }
@@ -157,10 +162,11 @@ impl Http1Connection {
         resumed.and(Self::flush(slf))
     }
 
-    /// Makes the current request the last one. A WebSocket is closed with the status code 1012 (service restart).
+    /// Makes the current request, or the next one of a connection that was used a moment ago, the last one. A WebSocket
+    /// is closed with the status code 1012 (service restart).
     fn shutdown(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        this.with_http(py, Connection::stop);
+        this.with_http(py, |http| http.stop(Instant::now()));
         let restarted = match this.request(py) {
             Some(request) if request.get().is_socket() => {
                 Request::socket_restarts(request.bind(py))
@@ -582,6 +588,11 @@ impl Http1Connection {
 impl TcpConnection for Py<Http1Connection> {
     fn tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
         Http1Connection::tick(self.bind(py), now)
+    }
+
+    fn announce_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.get().with_http(py, Connection::announce_stop);
+        Ok(())
     }
 
     fn shed(&self, py: Python<'_>) -> PyResult<()> {

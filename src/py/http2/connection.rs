@@ -528,6 +528,13 @@ impl TcpConnection for Py<Http2Connection> {
         ticked.and(Http2Connection::deliver(slf))
     }
 
+    fn announce_stop(&self, py: Python<'_>) -> PyResult<()> {
+        let slf = self.bind(py);
+        slf.get()
+            .with_http(py, |http| http.announce_stop(Instant::now()));
+        Http2Connection::flush(slf)
+    }
+
     fn shed(&self, py: Python<'_>) -> PyResult<()> {
         // The memory is freed at the end of the turn, but the budget must not count it any more.
         let admitted = self.get().state.with(py, |state| {

@@ -45,6 +45,9 @@ pub trait TcpConnection: Send + Sync {
     /// Enforces the time-outs. The service calls this about once a second.
     fn tick(&self, py: Python<'_>, now: Instant) -> PyResult<()>;
 
+    /// Makes the client send further requests on other connections, because the server will stop.
+    fn announce_stop(&self, py: Python<'_>) -> PyResult<()>;
+
     /// Ends the connection at once, because the server has no memory for its client.
     fn shed(&self, py: Python<'_>) -> PyResult<()>;
 
@@ -63,6 +66,8 @@ struct Open {
     handshakes: FxHashMap<u64, Box<dyn TcpConnection>>,
     next_id: u64,
     is_shedding: bool,
+    /// True if the server will stop.
+    is_stopping: bool,
     /// The number of bytes that the process held when the last search found no connection to end.
     in_vain_at: Option<usize>,
     counts: Counts,
@@ -134,13 +139,23 @@ impl TcpService {
         self.open.with(py, |open| open.in_vain_at = None);
         self.shed(py)?;
         let now = Instant::now();
-        let connections: Vec<_> = self.open.with(py, |open| {
-            let connections = open.connections.values().chain(open.handshakes.values());
-            connections.map(|one| one.clone_ref(py)).collect()
+        let handshakes: Vec<_> = self.open.with(py, |open| {
+            open.handshakes.values().map(|one| one.clone_ref(py)).collect()
         });
-        connections
+        self.all_open(py)
             .iter()
+            .chain(&handshakes)
             .map(|one| one.tick(py, now))
+            .fold(Ok(()), Result::and)
+    }
+
+    /// Makes clients send further requests on other connections, because the server will stop. HTTP/2 has GOAWAY for
+    /// that. The next response of an HTTP/1.1 connection announces its end. No idle HTTP/1.1 connection is closed.
+    fn announce_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.open.with(py, |open| open.is_stopping = true);
+        self.all_open(py)
+            .iter()
+            .map(|one| one.announce_stop(py))
             .fold(Ok(()), Result::and)
     }
 
@@ -213,6 +228,19 @@ impl TcpService {
     pub fn count_failed_handshake(&self, py: Python<'_>) {
         self.open
             .with(py, |open| open.counts.handshakes_failed += 1);
+    }
+
+    /// True if the server will stop.
+    pub fn is_stopping(&self, py: Python<'_>) -> bool {
+        self.open.with(py, |open| open.is_stopping)
+    }
+
+    /// The connections whose TLS handshake, if they have one, is complete.
+    fn all_open(&self, py: Python<'_>) -> Vec<Box<dyn TcpConnection>> {
+        self.open.with(py, |open| {
+            let connections = open.connections.values();
+            connections.map(|one| one.clone_ref(py)).collect()
+        })
     }
 
     /// Counts a new connection. Returns `None` if it exceeds a limit, so that the caller closes it.

@@ -549,6 +549,11 @@ impl TcpConnection for Py<TlsServerTransport> {
         }
     }
 
+    /// The connection of HTTP that begins after the handshake asks whether the server is stopping.
+    fn announce_stop(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
     fn shed(&self, py: Python<'_>) -> PyResult<()> {
         TlsServerTransport::abort(self.bind(py))
     }

@@ -1,5 +1,5 @@
 """Real programs over all versions of HTTP, and the same program on uvicorn: datasette, Django with channels,
-strawberry's subscriptions, and FastMCP with its own client.
+Socket.IO, strawberry's subscriptions, and FastMCP with its own client.
 """
 
 from __future__ import annotations
@@ -192,6 +192,24 @@ def test_a_consumer_in_threads(serve):
 
     theirs, *ours = conversations(serve("channels"), "/counter", conversation)
     assert theirs == [None, {"sum": 0}, {"sum": 6}, {"sum": 49_995_000}]
+    assert ours == [theirs] * 3
+
+
+def test_socketio_without_polling(serve):
+    need("socketio")
+
+    async def conversation(socket):
+        opened = json.loads((await socket.receive())[1:])
+        del opened["sid"]
+        seen = [opened]
+        for packet in ('40{"who":"me"}', '421["echo",{"n":[1,2,"é"]}]', '42["echo",1]'):
+            await socket.send(packet)
+            seen += [await socket.receive() for _ in range(1 if packet.startswith("42[") else 2)]
+        return seen[:1] + [re.sub('"sid":"[^"]*"', "SID", text) for text in seen[1:]]
+
+    path = "/socket.io/?EIO=4&transport=websocket"
+    theirs, *ours = conversations(serve("socketio"), path, conversation)
+    assert theirs[-1] == '42["echoed",1]'
     assert ours == [theirs] * 3
 
 

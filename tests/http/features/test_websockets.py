@@ -244,6 +244,8 @@ def test_the_scope_is_that_of_a_websocket(server):
     assert scope["subprotocols"] == []
     assert ["origin", "https://a"] in scope["headers"]
     assert ["host", "localhost"] in scope["headers"]
+    # Engine.IO and others refuse a WebSocket without these fields of HTTP/1.1.
+    assert scope["headers"][-2:] == [["connection", "Upgrade"], ["upgrade", "websocket"]]
     assert set(scope["extensions"]) == {"websocket.http.response", "tls"}
 
 

@@ -88,6 +88,7 @@ def test_the_scope_of_a_websocket(server):
         assert scope["scheme"] == ("wss" if server.is_secure else "ws")
         assert (scope["path"], scope["subprotocols"]) == ("/scope/x", ["a", "b"])
         assert "method" not in scope
+        assert scope["headers"][-2:] == [["connection", "Upgrade"], ["upgrade", "websocket"]]
         assert socket.closed() == 4001
 
 

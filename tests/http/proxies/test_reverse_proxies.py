@@ -247,7 +247,7 @@ class Load:
 LOADS = [
     pytest.param(kind, posts, id=f"{name}, {'POST' if posts else 'GET'}")
     for name, kind in FRONTS.items()
-    for posts in ([False, True] if kind.http == "2" else [False])
+    for posts in ([False, True])
 ]
 
 

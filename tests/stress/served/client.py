@@ -7,7 +7,7 @@ import random
 import sys
 
 import uringcore
-from tests.stress.served.verifying_clients import Caller, Httpx, HttpxAnew, Ours, Target
+from tests.stress.served.verifying_clients import HTTP2, Caller, Httpx, HttpxAnew, Ours, Target
 
 READY = "the requests go on"
 
@@ -18,11 +18,14 @@ async def call(caller: Caller, rng: random.Random) -> None:
 
 
 async def main(target: Target, seed: str) -> None:
-    callers = [kind(target) for kind in (Ours, Ours, Httpx, HttpxAnew)]
+    callers = [kind(target) for kind in (Ours, Ours, Httpx, HttpxAnew, HTTP2)]
     rng = random.Random(seed)
     await asyncio.gather(*(caller.once(rng) for caller in callers))
     print(READY, flush=True)
-    await asyncio.gather(*(call(caller, rng) for caller in callers * 3))
+    # The HTTP/2 client makes one exchange at a time.
+    await asyncio.gather(
+        *(call(caller, rng) for caller in (*callers, *callers[:-1], *callers[:-1]))
+    )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ class Operator:
         self.server = Server(
             folder,
             self._live,
-            *("--workers", str(WORKERS), "--http3-idle-timeout", "5", "--no-access-log"),
+            *("--workers", str(WORKERS), "--http", "native"),
+            *("--http3-idle-timeout", "5", "--no-access-log"),
             *("--timeout-graceful-shutdown", str(GRACEFUL_SECONDS)),
             backend=backend,
             app=APPLICATION,

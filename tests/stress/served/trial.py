@@ -27,6 +27,7 @@ from tests.stress.served.hang_report import state
 from tests.stress.served.operator import PATIENCE_SECONDS, Operator
 from tests.stress.served.verifying_clients import (
     CALLERS,
+    HTTP2,
     Caller,
     Httpx,
     HttpxNarrow,
@@ -43,11 +44,11 @@ CALM_SECONDS = 0.5
 GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
 """Resident bytes by which a process may exceed one of its kind after the first load."""
 LATE_SECONDS, LATE_SIZE = 1.5, 200_000
-LATE = (Ours, Ours, Httpx, Httpx)
+LATE = (Ours, Ours, Httpx, Httpx, HTTP2)
 """Clients that wait for a slow application."""
 # More than the kernel buffers for a client: net.ipv4.tcp_wmem allows 4 MiB.
 SLOW_SECONDS, SLOW_SIZE = 3.0, 6 << 20
-SLOW = (Ours, HttpxNarrow)
+SLOW = (Ours, HttpxNarrow, HTTP2)
 """Clients that read a complete response slowly, while the kernel cannot buffer it."""
 
 FAULTS = ("roll", "renew", "kill_clients", "kill_worker")

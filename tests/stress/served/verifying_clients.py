@@ -5,13 +5,17 @@ The trial decides which failures are violations.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import random
+import select
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from aioquic.buffer import Buffer
@@ -19,6 +23,7 @@ from aioquic.h3.connection import FrameType, StreamType
 from aioquic.quic.events import QuicEvent, StreamDataReceived
 
 from examples.aioquic_peer import Peer, connect_peer
+from tests.http.http2.client import Client as HTTP2Client
 from tests.http.http3_bytes import HIGHEST_REQUEST
 from tests.stress.byte_pattern import Pattern, Violation
 from uringcore.contrib.httpx import AsyncHTTP3Transport
@@ -27,6 +32,10 @@ from uringcore.http3 import Client, Timeouts
 SIZES = (0, 1, 1000, 20_000, 100_000, 400_000)
 REQUESTS_A_CONNECTION = 8
 """Requests for each connection of a client that reconnects now and then."""
+ATTEMPTS = 5
+"""Connections for a request that the server has not processed."""
+COMPANY_SIZE = 3000
+REFUSED_STREAM = 7
 CLOSED = "connection closed: "
 """The text of a close without an error: the server has not processed requests beyond its GOAWAY."""
 UNPROCESSED = ("stream reset: 0x10b", CLOSED)
@@ -42,6 +51,16 @@ class Target:
     url: str
     cafile: str
     """The authority that signs all of its certificates."""
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+    @property
+    def certificate(self) -> str:
+        return self.cafile
 
 
 class Caller:
@@ -165,6 +184,125 @@ class HttpxNarrow(Httpx):
     socket_options = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 131_072),)
 
 
+def has_input(sock: ssl.SSLSocket) -> bool:
+    return bool(sock.pending() or select.select([sock], [], [], 0)[0])
+
+
+class Unprocessed(Exception):
+    """The server has not processed a request, as RFC 9113 section 8.7 defines it: any may be repeated."""
+
+
+class HTTP2(Caller):
+    """The h2 package on a kept connection, in a thread. Each request has company on its connection.
+
+    A request that the server has not processed, and only that, is made again on another connection.
+    """
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self._client: HTTP2Client | None = None
+        self._left = 0
+
+    async def exchange(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
+        return await asyncio.to_thread(self._exchange, method, path, content)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        client = await asyncio.to_thread(self._usable)
+        stream_id = client.begin(path)
+        response = client.responses[stream_id]
+        receive = functools.partial(self._receive, client, stream_id)
+        while not response.status:
+            await asyncio.to_thread(receive)
+
+        async def parts() -> AsyncIterator[bytes]:
+            while response.body or not response.ended:
+                if response.body:
+                    part, response.body = response.body, b""
+                    yield part
+                else:
+                    await asyncio.to_thread(receive)
+
+        yield response.status, parts()
+
+    def _exchange(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
+        for _ in range(ATTEMPTS):
+            client = self._usable()
+            try:
+                return self._fetch(client, method, path, content)
+            except Unprocessed:
+                self._drop()
+            except Exception:
+                self._drop()
+                raise
+        raise Violation(f"{ATTEMPTS} connections in a row have refused a request")
+
+    def _fetch(
+        self, client: HTTP2Client, method: str, path: str, content: bytes | None
+    ) -> tuple[int, bytes]:
+        company = client.begin(f"/take/{COMPANY_SIZE}/company")
+        stream_id = client.begin(path, method, end=content is None)
+        response = client.responses[stream_id]
+        rest = memoryview(content or b"")
+        while rest and response.reset is None and not response.ended:
+            size = min(client.h2.local_flow_control_window(stream_id), 16_384, len(rest))
+            if size <= 0:
+                self._receive(client, stream_id)
+                continue
+            client.h2.send_data(stream_id, bytes(rest[:size]))
+            client.flush()
+            rest = rest[size:]
+        if content is not None and response.reset is None and not response.ended:
+            client.h2.end_stream(stream_id)
+            client.flush()
+        while not response.ended:
+            self._receive(client, stream_id)
+        beside = client.responses[company]
+        while not beside.ended:
+            self._receive(client, company)
+        check_pattern(beside.status, beside.body, "company", COMPANY_SIZE)
+        del client.responses[stream_id], client.responses[company]
+        return response.status, response.body
+
+    def _receive(self, client: HTTP2Client, stream_id: int) -> None:
+        """Receives once, for a response that has not ended."""
+        is_open = client.more()
+        response = client.responses[stream_id]
+        if response.ended:
+            return
+        is_beyond_goaway = client.goaways and client.goaways[-1][0] < stream_id
+        if is_beyond_goaway or response.reset == REFUSED_STREAM:
+            raise Unprocessed
+        if response.reset is not None:
+            raise ConnectionError(f"stream reset: {response.reset:#x}")
+        if not is_open:
+            raise ConnectionError("the connection has ended")
+
+    def _usable(self) -> HTTP2Client:
+        """Returns a connection on which the server has not announced the end."""
+        client = self._client
+        if client is not None:
+            while not client.is_closed and has_input(client.socket):
+                client.more()
+            if client.is_closed or client.goaways or not self._left:
+                self._drop()
+                client = None
+        if client is None:
+            client = self._client = HTTP2Client(self.target, secure=True)
+            self._left = REQUESTS_A_CONNECTION
+        self._left -= 1
+        return client
+
+    def _drop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def aclose(self) -> None:
+        self._drop()
+        await super().aclose()
+
+
 class Hearing(Peer):
     """aioquic's connection, extended to record GOAWAY frames, which aioquic ignores."""
 
@@ -236,4 +374,14 @@ class Aioquic(Caller):
         await self._stack.aclose()
 
 
-CALLERS: tuple[type[Caller], ...] = (Ours, Ours, OursByHttpx, Httpx, Httpx, HttpxAnew, Aioquic)
+CALLERS: tuple[type[Caller], ...] = (
+    Ours,
+    Ours,
+    OursByHttpx,
+    Httpx,
+    Httpx,
+    HttpxAnew,
+    HTTP2,
+    HTTP2,
+    Aioquic,
+)

@@ -22,13 +22,20 @@ pub(super) enum GoingAway {
 }
 
 impl Connection {
-    /// Begins to end the connection: sends GOAWAY, and a PING whose answer shows that the client has got it.
+    /// Begins to end the connection: sends GOAWAY, and a PING whose answer shows that the client has got it. A connection
+    /// whose client has sent no SETTINGS yet is closed.
     pub fn stop(&mut self, now: Instant) {
-        if self.going_away != GoingAway::No || self.is_over() {
-            return;
+        match self.phase {
+            Phase::Preface | Phase::FirstSettings => self.close(Closing::Gracefully),
+            _ => self.announce_stop(now),
         }
-        if matches!(self.phase, Phase::Preface | Phase::FirstSettings) {
-            return self.close(Closing::Gracefully);
+    }
+
+    /// Does as [`stop`](Self::stop), but leaves a connection whose client has sent no SETTINGS yet.
+    pub fn announce_stop(&mut self, now: Instant) {
+        let is_new = matches!(self.phase, Phase::Preface | Phase::FirstSettings);
+        if self.going_away != GoingAway::No || self.is_over() || is_new {
+            return;
         }
         self.going_away = GoingAway::Announced { since: now };
         self.put(|out| {
