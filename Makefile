@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem fuzz check wheel bench bench-instructions develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem test-autobahn fuzz check wheel bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -42,6 +42,7 @@ help:
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make fuzz     every fuzz target for a minute, or some for longer'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
+	@echo 'make test-autobahn  run the Autobahn test suite of WebSocket against --http native (needs Python 2.7)'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md and docs/benchmarks'
 	@echo 'make bench-instructions  count the instructions of the hot paths, compare with the committed counts'
 	@echo 'make wheel    the wheel as it is released, in dist/: optimised by a profile of its hot paths'
@@ -182,6 +183,12 @@ fuzz:
 ECOSYSTEM ?=
 test-ecosystem:
 	@$(PYTHON) -m tests.ecosystem $(ECOSYSTEM)
+
+# The Autobahn test suite against a server with `--http native`, on both backends: half an hour. It needs Python 2.7 with
+# pip, and says so where there is none. `make test-autobahn AUTOBAHN="--backend epoll 1.* 9.*"` narrows it.
+AUTOBAHN ?=
+test-autobahn: $(DEV_VENV)
+	@$(DEV_VENV)/bin/python -m tests.http.websocket.autobahn $(AUTOBAHN)
 
 # Hours; `make bench BENCH="--quick tcp_echo_1k_c100 micro"` takes a minute or two, and ten before that for the wheel
 # if its sources have changed (`make wheel`). On the newest interpreter, because aiopquic's wheels

@@ -53,8 +53,9 @@ pub struct Socket {
     pub ended: Option<Close>,
     /// True if the application has closed the connection.
     pub closed_by_application: bool,
-    /// The payload of the Pong to send. Of several Pings only the last is answered, as RFC 6455 section 5.5.3 allows.
-    pub pong: Option<Vec<u8>>,
+    /// The payloads of the Pongs to send. Of more than `PONGS_MAX` Pings only the last ones are answered, as RFC 6455
+    /// section 5.5.3 allows.
+    pongs: VecDeque<Vec<u8>>,
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
@@ -114,7 +115,7 @@ impl Socket {
             is_awaited: false,
             ended: None,
             closed_by_application: false,
-            pong: None,
+            pongs: VecDeque::new(),
             next_ping: None,
             ping: None,
             pings: 0,
@@ -168,7 +169,7 @@ impl Socket {
     fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
         while self.queue.len() < self.limits.queue_max && !self.is_inflated() {
             match self.reader.read(input) {
-                Ok(Some(Event::Ping(payload))) => self.pong = Some(payload),
+                Ok(Some(Event::Ping(payload))) => self.add_pong(payload),
                 Ok(Some(Event::Pong(payload))) => {
                     self.ping.take_if(|ping| payload == ping.payload);
                 }
@@ -183,6 +184,26 @@ impl Socket {
             }
         }
         None
+    }
+
+    fn add_pong(&mut self, payload: Vec<u8>) {
+        if self.pongs.len() == PONGS_MAX {
+            self.pongs.pop_front();
+        }
+        self.pongs.push_back(payload);
+    }
+
+    pub fn has_pongs(&self) -> bool {
+        !self.pongs.is_empty()
+    }
+
+    /// Takes the frames of the Pongs to send.
+    pub fn take_pongs(&mut self) -> Bytes {
+        let mut frames = BytesMut::new();
+        for payload in std::mem::take(&mut self.pongs) {
+            frames.extend_from_slice(&frame(Opcode::Pong, &payload, None));
+        }
+        frames.freeze()
     }
 
     /// True if decompressed messages fill the queue, so that the rest of the input waits.
@@ -279,7 +300,7 @@ impl Socket {
         self.phase = Phase::Closed;
         self.unread = BytesMut::new();
         self.permit = None;
-        self.pong = None;
+        self.pongs = VecDeque::new();
         self.compression = None;
         self.reader.stop();
         self.ended.get_or_insert(close);
@@ -323,6 +344,8 @@ impl Socket {
 
 /// The number of bytes that may wait for the application before reading stops.
 const HELD_HIGH_WATER: usize = 256 * 1024;
+/// The maximum number of Pongs that wait for space on the stream: at most 4 KB.
+const PONGS_MAX: usize = 32;
 /// Shorter messages are not compressed, because they would hardly become smaller.
 const COMPRESSED_FROM_BYTES: usize = 64;
 
@@ -495,18 +518,35 @@ mod tests {
     }
 
     #[test]
+    fn pings_are_answered_in_order_and_of_a_flood_the_last_ones() {
+        let mut socket = open(Instant::now(), &Semaphore::new(0));
+        for (pings, answered) in [(3, 3), (PONGS_MAX + 5, PONGS_MAX)] {
+            let payloads: Vec<_> = (0..pings).map(|number| number.to_string()).collect();
+            for payload in &payloads {
+                receive(&mut socket, Opcode::Ping, payload.as_bytes());
+            }
+            let last = &payloads[pings - answered..];
+            let frames: Vec<_> = last
+                .iter()
+                .map(|payload| frame(Opcode::Pong, payload.as_bytes(), None))
+                .collect();
+            assert_eq!(socket.take_pongs(), frames.concat());
+            assert!(!socket.has_pongs());
+        }
+    }
+
+    #[test]
     fn only_the_first_end_is_reported() {
         let mut socket = open(Instant::now(), &Semaphore::new(0));
-        receive(&mut socket, Opcode::Ping, b"of several");
-        receive(&mut socket, Opcode::Ping, b"the last");
-        assert_eq!(socket.pong.as_deref(), Some(&b"the last"[..]));
+        receive(&mut socket, Opcode::Ping, b"unanswered");
+        assert!(socket.has_pongs());
         socket.end(Close::abnormal());
         socket.end(Close {
             code: close_codes::NORMAL,
             reason: String::new(),
         });
         assert_eq!(socket.ended, Some(Close::abnormal()));
-        assert_eq!((socket.phase, socket.pong.take()), (Phase::Closed, None));
+        assert_eq!((socket.phase, socket.has_pongs()), (Phase::Closed, false));
         receive(&mut socket, Opcode::Text, b"too late");
         assert!(socket.next_message().is_none());
     }

@@ -227,7 +227,7 @@ impl Request {
 
     /// Wakes the senders, because there is space for more of the response.
     pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
-        self.send_pong(py);
+        self.send_pongs(py);
         self.wake_writers(py)
     }
 

@@ -55,7 +55,7 @@ impl Request {
     fn socket_has_read(&self, py: Python<'_>, stop: Option<Stop>) -> PyResult<()> {
         let is_over = stop.is_some();
         match stop {
-            None => self.send_pong(py),
+            None => self.send_pongs(py),
             // The received code is sent back (RFC 6455 section 5.5.1).
             Some(Stop::Closed(close)) => {
                 let reply = Event::Close(close.clone()).to_frame(None);
@@ -111,25 +111,22 @@ impl Request {
         }
     }
 
-    /// Sends a pong that waits for space on the stream.
-    pub(super) fn send_pong(&self, py: Python<'_>) {
+    /// Sends the pongs that wait for space on the stream.
+    pub(super) fn send_pongs(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
-        if !socket.with(py, |socket| socket.pong.is_some()) {
+        if !socket.with(py, |socket| socket.has_pongs()) {
             return;
         }
         // If the stream is full, the connection calls this again when there is space.
-        if self.with_stream(py, |stream| stream.is_held_up(py)) == Some(false)
-            && let Some(payload) = socket.with(py, |socket| socket.pong.take())
-        {
-            self.send_control(py, Opcode::Pong, &payload);
+        if self.with_stream(py, |stream| stream.is_held_up(py)) == Some(false) {
+            let pongs = socket.with(py, Socket::take_pongs);
+            self.send_control(py, pongs);
         }
     }
 
-    fn send_control(&self, py: Python<'_>, opcode: Opcode, payload: &[u8]) {
+    fn send_control(&self, py: Python<'_>, frames: Bytes) {
         // A refusal means that the stream has ended. The event of its end follows.
-        self.with_stream(py, |stream| {
-            stream.content(py, frame(opcode, payload, None), false)
-        });
+        self.with_stream(py, |stream| stream.content(py, frames, false));
     }
 
     /// Sends the last frame and ends the stream, as a TCP connection would be ended (RFC 9220 section 3). The
@@ -194,7 +191,7 @@ impl Request {
         // Another WebSocket may have ended and freed a permit without an event for this one.
         self.update_pause(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
-            self.send_control(py, Opcode::Ping, &payload);
+            self.send_control(py, frame(Opcode::Ping, &payload, None));
         }
         Ok(())
     }

@@ -59,6 +59,14 @@ class Raw:
         self._received += piece
         return bool(piece)
 
+    def some(self) -> bytes:
+        """Returns the next bytes; none at the end of the stream."""
+        with contextlib.suppress(ssl.SSLEOFError):
+            if not self._received:
+                self.more()
+        found, self._received = self._received, b""
+        return found
+
     def until(self, end: bytes) -> bytes:
         while end not in self._received:
             assert self.more(), self._received
