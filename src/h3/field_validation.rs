@@ -303,13 +303,11 @@ impl<'a> Section<'a> {
             b"content-length" => {
                 let length = parse_content_length(value)
                     .ok_or("content-length is not a non-negative integer")?;
-                // RFC 9110 section 8.6: different values of content-length are an error or an attack.
-                if self
-                    .content_length
-                    .replace(length)
-                    .is_some_and(|previous| previous != length)
-                {
-                    return Err("content-length is included twice with different values".into());
+                // RFC 9110 section 8.6: different values of content-length are an error or an attack. Equal ones are
+                // permitted only if one of them is removed, and an application may forward all fields of a request.
+                let previous = self.content_length.replace(length);
+                if previous.is_some_and(|it| it != length || kind == SectionKind::Request) {
+                    return Err("content-length is included twice".into());
                 }
             }
             // RFC 9110 section 7.2: a request has one Host field. In a response it has no meaning.

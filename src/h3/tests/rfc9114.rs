@@ -157,6 +157,7 @@ fn section_4_1_2_a_bad_content_length_is_malformed() {
         malformed_with(&[("content-length", length)]);
     }
     malformed_with(&[("content-length", "1"), ("content-length", "2")]);
+    malformed_with(&[("content-length", "1"), ("content-length", "1")]);
 }
 
 #[test]

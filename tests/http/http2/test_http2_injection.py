@@ -56,6 +56,7 @@ MALFORMED = {
     "upgrade": fields((b"upgrade", b"h2c")),
     "te": fields((b"te", b"chunked")),
     # Lengths (section 8.1.1).
+    "two lengths": fields((b"content-length", b"5"), (b"content-length", b"5")),
     "a list of lengths": fields((b"content-length", b"5, 5")),
     "a length with a sign": fields((b"content-length", b"+5")),
     "a length with a space": fields((b"content-length", b" 5")),
