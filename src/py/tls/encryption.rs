@@ -55,18 +55,30 @@ impl TlsProtocol {
         Self::write_all(slf, joined(pieces))
     }
 
-    /// Writes several pieces as `writelines` does, for a protocol of this extension.
+    /// Writes several pieces as `writelines` does, for a protocol of this extension. After the end of the connection it
+    /// drops them without a warning: the protocol learns of the end later, so that its writes are no mistake.
     pub(super) fn write_pieces(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
+        let this = slf.get();
+        if !this.is_open(slf.py()) || this.lower_has_ended(slf.py()) {
+            return Ok(());
+        }
         Self::write_all(slf, joined(pieces))
+    }
+
+    fn is_open(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            matches!(state.phase, TlsPhase::Handshake | TlsPhase::Wrapped)
+        })
+    }
+
+    fn lower_has_ended(&self, py: Python<'_>) -> bool {
+        self.lower(py).is_some_and(|lower| lower.has_ended(py))
     }
 
     fn write_all(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let open = this.state.with(py, |state| {
-            matches!(state.phase, TlsPhase::Handshake | TlsPhase::Wrapped)
-        });
-        if !open {
+        if !this.is_open(py) {
             let before = this.state.with(py, |state| {
                 state.writes_lost = state.writes_lost.saturating_add(1);
                 state.writes_lost - 1

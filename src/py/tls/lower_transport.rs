@@ -45,6 +45,14 @@ impl LowerTransport {
         }
     }
 
+    /// True if a stream of this extension would drop all writes, because the connection has ended.
+    pub fn has_ended(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::Stream(stream) => StreamTransport::is_ending(stream.bind(py)),
+            Self::Other(_) => false,
+        }
+    }
+
     /// Writes records. The memory of large records is moved out of `data`.
     pub fn write(&self, py: Python<'_>, data: &mut Records<'_>) -> PyResult<()> {
         match self {

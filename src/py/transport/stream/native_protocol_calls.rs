@@ -76,6 +76,11 @@ impl StreamTransport {
         }
     }
 
+    /// True if the connection is closing or has failed, so that writes are dropped.
+    pub fn is_ending(slf: &Bound<'_, Self>) -> bool {
+        slf.as_super().get().is_ending()
+    }
+
     pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {
         slf.as_super().get().shared.queued()
     }
