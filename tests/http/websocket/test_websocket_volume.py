@@ -25,13 +25,13 @@ from tests.http.websocket.frames import (
     pieces,
 )
 
-pytestmark = [
-    pytest.mark.either_backend,
-    pytest.mark.parametrize(
-        "version",
-        [pytest.param(it, marks=needs_recent_aioquic if it == "http3" else ()) for it in VERSIONS],
-    ),
-]
+pytestmark = pytest.mark.either_backend
+
+each_version = pytest.mark.parametrize(
+    "version",
+    [pytest.param(it, marks=needs_recent_aioquic if it == "http3" else ()) for it in VERSIONS],
+)
+compressing = pytest.mark.parametrize("version", ["http1", "http2"])
 
 KIB = 1024
 DEFLATE = "sec-websocket-extensions"
@@ -50,6 +50,7 @@ def binary_of(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
+@each_version
 @pytest.mark.parametrize("size", [64 * KIB, 256 * KIB, 1024 * KIB])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY], ids=["text", "binary"])
 def test_a_large_message_in_one_frame(server, version, opcode, size):
@@ -60,6 +61,7 @@ def test_a_large_message_in_one_frame(server, version, opcode, size):
         assert socket.wait_frames(1) == [Frame(opcode, payload)]
 
 
+@each_version
 @pytest.mark.parametrize("fragment", [64, 256, 4 * KIB, 64 * KIB])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY], ids=["text", "binary"])
 def test_a_large_message_in_fragments(server, version, opcode, fragment):
@@ -73,6 +75,7 @@ def test_a_large_message_in_fragments(server, version, opcode, fragment):
         assert socket.wait_frames(1) == [Frame(opcode, payload)]
 
 
+@each_version
 @pytest.mark.parametrize("chop", [64, 256, 2 * KIB])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY], ids=["text", "binary"])
 def test_a_large_message_in_pieces(server, version, opcode, chop):
@@ -84,6 +87,7 @@ def test_a_large_message_in_pieces(server, version, opcode, chop):
         assert socket.wait_frames(1) == [Frame(opcode, payload)]
 
 
+@each_version
 @pytest.mark.parametrize("opcode", [TEXT, BINARY], ids=["text", "binary"])
 def test_many_messages_one_after_the_other(server, version, opcode):
     """The cases 9.7 and 9.8."""
@@ -160,6 +164,7 @@ class Compressor:
         return self._in.decompress(frame.payload + TAIL)
 
 
+@compressing
 @pytest.mark.parametrize("offer", OFFERS, ids=[str(number) for number in range(1, 8)])
 @pytest.mark.parametrize("fragment", [None, 256], ids=["whole", "fragments"])
 def test_compressed_messages_come_back(server, version, offer, fragment):
@@ -176,6 +181,15 @@ def test_compressed_messages_come_back(server, version, offer, fragment):
                     assert (frame.opcode, compressor.content(frame)) == (opcode, payload)
 
 
+@needs_recent_aioquic
+def test_http3_declines_the_extension(server):
+    with connected(server, "http3", fields=((DEFLATE, "permessage-deflate"),)) as socket:
+        assert socket.extensions is None
+        socket.send(encode(TEXT, b"x" * 1000))
+        assert socket.wait_frames(1) == [Frame(TEXT, b"x" * 1000)]
+
+
+@compressing
 def test_control_frames_are_between_compressed_fragments(server, version):
     offer = "permessage-deflate"
     with connected(server, version, fields=((DEFLATE, offer),)) as socket:
