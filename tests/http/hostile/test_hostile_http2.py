@@ -385,7 +385,9 @@ def test_a_window_that_shrinks_and_grows_is_followed(besiege_native):
                 for size in (0, 10_000):
                     values = struct.pack(">HI", INITIAL_WINDOW_SIZE, size)
                     await connection.write(frame(SETTINGS, 0, 0, values))
-            await asyncio.sleep(0.5)
+            # The answer to a PING follows those to all SETTINGS.
+            await connection.write(frame(PING, 0, 0, bytes(8)))
+            await until(lambda: connection.frames.get(PING))
             assert exchange.received_bytes == 10_000
             credit = number(1_000_000)
             frames = (frame(WINDOW_UPDATE, 0, stream, credit) for stream in (0, exchange.stream_id))

@@ -28,6 +28,7 @@ VERSION = "25.10.1"
 PINS = ("Twisted==19.10.0", "autobahn==0.10.9", "cryptography==3.3.2", "pyOpenSSL==19.1.0")
 FOLDER = Path.home() / ".cache" / "uringcore" / f"autobahn-{VERSION}"
 APPLICATION = "tests.http.websocket.echo_application:app"
+SECONDS = 7200
 PROGRAM = """
 import site, sys
 
@@ -85,7 +86,7 @@ def python2() -> Path:
         asked = [path, "-m", "pip", "--version"]
         if (
             subprocess.run(
-                asked, capture_output=True, env=bare_environment(), check=False
+                asked, capture_output=True, env=bare_environment(), check=False, timeout=60
             ).returncode
             == 0
         ):
@@ -122,7 +123,12 @@ def results(
         command = [python, "-c", PROGRAM, FOLDER, "-m", "fuzzingclient", "-s", "specification.json"]
         environment = bare_environment()
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            check=False,
+            timeout=SECONDS,
         )
         assert done.returncode == 0, done.returncode
         server.check_log()
