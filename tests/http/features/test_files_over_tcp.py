@@ -11,11 +11,12 @@ from pathlib import Path
 import h2.errors
 import pytest
 
-from tests.http.features.test_files import SIZES, UNCACHED, digest, make, open_at, wait_open_at
+from tests.http.features.test_files import UNCACHED, digest, make, open_at, wait_open_at
 from tests.http.http1 import client as http1
 from tests.http.http2 import client as http2
 from tests.server.harness import ForkedServer
 
+SIZES = [0, 1, 131_072, 131_073, 5 << 20]
 APPLICATION = "tests.http.features.application:app"
 
 pytestmark = [

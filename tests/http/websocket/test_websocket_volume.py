@@ -181,14 +181,6 @@ def test_compressed_messages_come_back(server, version, offer, fragment):
                     assert (frame.opcode, compressor.content(frame)) == (opcode, payload)
 
 
-@needs_recent_aioquic
-def test_http3_declines_the_extension(server):
-    with connected(server, "http3", fields=((DEFLATE, "permessage-deflate"),)) as socket:
-        assert socket.extensions is None
-        socket.send(encode(TEXT, b"x" * 1000))
-        assert socket.wait_frames(1) == [Frame(TEXT, b"x" * 1000)]
-
-
 @compressing
 def test_control_frames_are_between_compressed_fragments(server, version):
     offer = "permessage-deflate"
