@@ -140,7 +140,10 @@ impl TcpService {
         self.shed(py)?;
         let now = Instant::now();
         let handshakes: Vec<_> = self.open.with(py, |open| {
-            open.handshakes.values().map(|one| one.clone_ref(py)).collect()
+            open.handshakes
+                .values()
+                .map(|one| one.clone_ref(py))
+                .collect()
         });
         self.all_open(py)
             .iter()
