@@ -318,7 +318,7 @@ class Config(UvicornConfig):
             self.tls_setup = setup_or_none(self)
         if self.tls_setup is not None:
             # uvicorn's listeners would begin with the handshake.
-            self.ssl = None
+            self.ssl: ssl.SSLContext | None = None
         if self.ssl is not None and make_context is None:
             offer_versions(self, self.ssl)
         # Older versions of uvicorn have no such option.

@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +24,18 @@ from uringcore.devcert import DevelopmentCertificate
 SECONDS = 30.0
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 ALERT = 0x15
+
+
+def settled(value: Callable[[], int]) -> int:
+    """Returns the value once it has not changed for a while."""
+    deadline = time.monotonic() + 30
+    before, since = value(), time.monotonic()
+    while time.monotonic() - since < 0.3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        if (now := value()) != before:
+            before, since = now, time.monotonic()
+    return before
 
 
 @pytest.fixture
@@ -199,8 +212,7 @@ def test_a_large_response_waits_for_its_client_and_is_complete(start_tls, tmp_pa
     server = start_tls("--app-dir", str(tmp_path), app="large:app")
     with connected(server, context_for(server)) as secure:
         secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(0.5)
-        held = server.resident_bytes()
+        held = settled(server.resident_bytes)
         received, size = b"", 0
         while size < 64 << 20:
             piece = secure.recv(1 << 20)
