@@ -194,24 +194,37 @@ def test_workers_go_on_when_their_successors_would_have_no_certificate(start, re
     assert server.stop() == 0
 
 
-def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
+@pytest.mark.parametrize("http", ["native", "h11"])
+def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog, monkeypatch, http):
     """A renewal may remove or write the files at any moment."""
     config = Config(
-        "tests.server.application:app", ssl_certfile=renewable[0], ssl_keyfile=renewable[1]
+        "tests.server.application:app",
+        ssl_certfile=renewable[0],
+        ssl_keyfile=renewable[1],
+        http=http,
     )
     config.load()
     logging.getLogger("uvicorn.error").addHandler(caplog.handler)
 
     class Listener:
         def reload(self):
-            os.remove(renewable[1])
+            if http == "h11":
+                os.remove(renewable[1])
 
+    if http == "native":
+        # Its files are read before the listener's are.
+        check = config._check_certificate
+        monkeypatch.setattr(
+            config, "_check_certificate", lambda: (check(), os.remove(renewable[1]))
+        )
+    before = config.tls_setup
     try:
         keeper = CertificateReloader(config)
         assert not keeper.renew(Listener())
     finally:
         logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
     assert "The certificate was not reloaded: " in caplog.text
+    assert config.tls_setup is before
     # The next check reads the files again.
     keeper.has_changed()
     assert keeper.has_changed()

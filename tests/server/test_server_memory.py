@@ -34,8 +34,10 @@ def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(tmp_path):
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     with pytest.raises(StartupError, match="--http3-memory: leaves 2097152 bytes"):
         Config(**given, ssl_certfile=certificate, ssl_keyfile=key)
-    # Without HTTP/3 the budget is unused.
-    assert Config(**given, http3=False).quic_limits.memory == MEMORY_MIN
+    with pytest.raises(StartupError, match="--http3-memory: leaves 2097152 bytes"):
+        Config(**given, http3=False)
+    # With uvicorn's classes and without HTTP/3 the budget is unused.
+    assert Config(**given, http3=False, http="h11").quic_limits.memory == MEMORY_MIN
 
 
 def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkeypatch):
