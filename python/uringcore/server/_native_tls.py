@@ -84,7 +84,9 @@ def make_setup(config: Any) -> TlsServerSetup:
         files.load_verify_locations(cafile=str(config.ssl_ca_certs))
     chain, key = identity(files)
     return TlsServerSetup(
-        alpn=[name.encode() for name in ALPN],
+        # rustls refuses a client none of whose protocols is among these, as RFC 7301 demands. Older programs
+        # offer only HTTP/1.0.
+        alpn=[name.encode() for name in (*ALPN, "http/1.0")],
         certificate_chain=chain,
         client_required=config.ssl_cert_reqs == ssl.CERT_REQUIRED,
         client_roots=roots(files) if config.ssl_cert_reqs else None,

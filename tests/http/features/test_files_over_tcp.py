@@ -164,8 +164,10 @@ def test_a_file_that_becomes_shorter_ends_its_response_and_leaves_one_line(start
         with http2.connected(server, takes=False) as client:
             stream_id = client.begin("/shrinking/cut")
             client.head(stream_id)
-            assert client.ask("/release/cut").body == b"released"
+            # The window of the stream is used up, that of the connection must not be.
             client.h2.increment_flow_control_window(1 << 30)
+            client.flush()
+            assert client.ask("/release/cut").body == b"released"
             client.h2.increment_flow_control_window(1 << 30, stream_id)
             client.flush()
             response = client.response(stream_id)

@@ -125,7 +125,9 @@ def test_rapid_reset(besiege_native, path):
                     break
             await until(lambda: connection.is_closed)
             assert connection.goaways[-1] == ENHANCE_YOUR_CALM
-            found = await attacked.wait_state(path[1:], running=0)
+            # As in uvicorn, an application that ignores its client is not ended; their number is limited.
+            ends = {"running": 0} if path == "/waits" else {}
+            found = await attacked.wait_state(path[1:], **ends)
             assert 0 < found["started"] < 1500
 
     run(attack())

@@ -253,7 +253,10 @@ def test_levels_and_codings_are_options(make_site):
 def test_uvicorns_classes_do_not_compress_and_the_command_says_so(make_site):
     site = make_site("h11", "--compress")
     assert site.get("/text/1", accept_encoding="gzip")["content-encoding"] is None
-    assert "--compress does nothing: over HTTP/1.1 it needs --http native." in site.server.log()
+    assert (
+        "--compress does nothing: uvicorn's HTTP/1.1 (--http, --ws) does not compress."
+        in site.server.log()
+    )
 
 
 @pytest.mark.parametrize(
