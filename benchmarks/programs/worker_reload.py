@@ -15,7 +15,7 @@ import uringcore
 from benchmarks.applications.bare import HELLO
 from benchmarks.programs.deployed import SERVERS, Deployed, authority, use_every_core
 from benchmarks.programs.rows import arguments
-from uringcore.http3._origin_connection import connect
+from uringcore.http3._unpooled_connection import connect
 
 WORKERS = 2
 AT_ONCE = 4

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use uringcore_quic::fuzzing::received_offsets::ReceivedOffsets;
-use uringcore_quic::fuzzing::{hidden_acks, padding_removal, qlog_events, reset_stream_at};
+use uringcore_quic::fuzzing::{server_hello_ack_hiding, received_padding_removal, qlog_events, reset_stream_at};
 use uringcore_wire::frame_iterator::{Ack, Frame, Frames};
 
 fuzz_target!(|data: &[u8]| {
@@ -62,18 +62,18 @@ fn check_ack(ack: &Ack<'_>) {
 
 fn check_padding(data: &[u8], is_whole: bool) {
     let mut cut = BytesMut::from(data);
-    padding_removal::cut(&mut cut);
+    received_padding_removal::cut(&mut cut);
     assert!(data.starts_with(&cut) && (is_whole || cut.len() == data.len()));
     assert_eq!(all(&cut), all(data));
     assert!(data.is_empty() || !cut.is_empty());
     let mut folded = data.to_vec();
-    padding_removal::fold(&mut folded);
+    received_padding_removal::fold(&mut folded);
     assert_eq!(all(&folded), all(data));
 }
 
 fn check_hidden(data: &[u8]) {
     let mut hidden = data.to_vec();
-    hidden_acks::hide(&mut hidden);
+    server_hello_ack_hiding::hide(&mut hidden);
     let frames = Frames::new(data).filter(|(_, _, frame)| !matches!(frame, Frame::Ack(_)));
     let others: Vec<_> = frames.map(|(_, _, frame)| plain(&frame)).collect();
     assert_eq!(all(&hidden), others);

@@ -22,7 +22,7 @@
 | ``_run_and_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
 | ``_sock_calls``, ``_overridden_socket_methods`` | ``sock_*`` methods; sockets with methods of their own |
-| ``_socket_exclusivity`` | sockets that only the loop reads, so that it may read ahead |
+| ``_read_ahead_sockets`` | sockets that only the loop reads, so that it may read ahead |
 | ``_tls_transports`` | ``start_tls`` and TLS transports |
 | ``_child_processes``, ``_child_start``, ``_popen`` | child processes: waits, starts, argument checks |
 | ``_unix_signals`` | signal handlers |
@@ -30,8 +30,8 @@
 | ``_debug_mode`` | debug mode |
 | ``_fork_handlers`` | the loops of a forked child |
 | ``_transport_extra_info`` | the values of ``get_extra_info`` |
-| ``_dataclass_support`` | the extension's events as dataclasses |
-| ``_coroutine_frames`` | frames for the extension's coroutines |
+| ``_rust_event_dataclasses`` | the extension's events as dataclasses |
+| ``_rust_coroutine_frames`` | frames for the extension's coroutines |
 | ``_exception_pickling`` | exceptions pickled with their fields |
 | ``_stored_exceptions`` | exceptions that are raised more than once |
 | ``_time_limit`` | a timeout that never swallows a cancellation |

@@ -1,6 +1,6 @@
 """Checks of arguments that may be any buffer, for Python code that only reads them.
 
-``src/py/capi/buffer.rs`` has these checks for Rust code.
+``src/py/capi/bytes_like_objects.rs`` has these checks for Rust code.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-# The extension looks these modules up by name while a loop runs, when it must not import anything.
-from . import _coroutine_frames as _coroutine_frames
 from . import _isinstance_classes as _isinstance_classes
+
+# The extension looks these modules up by name while a loop runs, when it must not import anything.
+from . import _rust_coroutine_frames as _rust_coroutine_frames
 from . import _transport_extra_info as _transport_extra_info
 from . import _uringcore
 from ._child_processes import ProcessMixin
@@ -43,9 +44,9 @@ from ._overridden_socket_methods import (
     accepts_otherwise,
     are_replaced,
 )
+from ._read_ahead_sockets import ExclusiveSockets
 from ._selector_views import ReadyView, WatchersView
 from ._sock_calls import SocketCalls
-from ._socket_exclusivity import ExclusiveSockets
 from ._tls_transports import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin
 

@@ -859,7 +859,7 @@ class Request:
 
 _T_co = TypeVar("_T_co", covariant=True)
 
-# The methods of coroutine_methods! in src/py/capi/coroutine.rs, for each class that has them.
+# The methods of coroutine_methods! in src/py/capi/coroutine_methods.rs, for each class that has them.
 @type_check_only
 class _NativeCoroutine(Coroutine[object, Any, _T_co]):
     def __await__(self) -> Generator[object, None, _T_co]: ...

@@ -1,7 +1,7 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its events and streams. Start here. `quic_sink`: [`Sink`], its output.
-//! - `queued_commands`: [`QueuedConnection`], whose output is queued until the host takes it.
+//! - `queued_connection`: [`QueuedConnection`], whose output is queued until the host takes it.
 //! - `send_commands`: the commands that send. `request_streams`: requests from their first byte to their end. `push`:
 //!   server push.
 //! - `unidirectional_stream`: receives the peer's unidirectional streams. `control_frame_parser`: splits its control
@@ -42,7 +42,7 @@ pub mod priority;
 mod push;
 mod qlog_entries;
 pub mod qpack;
-mod queued_commands;
+mod queued_connection;
 mod quic_sink;
 mod request;
 mod request_stream_ids;
@@ -63,7 +63,7 @@ pub use field_validation::TargetCheck;
 pub use priority::{Priority, Signal};
 pub use qlog_entries::{Logged, LoggedFrame};
 pub use qpack::Field;
-pub use queued_commands::{Output, QueuedConnection};
+pub use queued_connection::{Output, QueuedConnection};
 pub use quic_sink::Sink;
 pub use request::Half;
 pub use request_streams::Place;

@@ -13,12 +13,12 @@
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | `concurrent_requests` | the parts that HTTP/2 and HTTP/3 share: exchanges, limits, stalled responses |
-//! | `tcp_input` | the received bytes of a connection over TCP |
+//! | `input_buffer_shrink` | the received bytes of a connection over TCP |
 //! | [`tcp_output`] | the output of a connection over TCP, and the end of the connection |
 //! | `slow_reader_detection` | clients that do not read what was written to their TCP connection |
 //!
 //! `http3` imports `webtransport`, both import `h3_driver`; `http2` and `http3` import `concurrent_requests`; `http1`
-//! and `http2` import `tcp_input`, `tcp_output` and `slow_reader_detection`; all of these import `request_head` and
+//! and `http2` import `input_buffer_shrink`, `tcp_output` and `slow_reader_detection`; all of these import `request_head` and
 //! `response_errors`, and `ws`, `content_coding` and `proxy_protocol` import none of them. Not here: frames and QPACK
 //! (`uringcore_h3`), and applications.
 
@@ -30,11 +30,11 @@ mod h3_driver;
 pub mod http1;
 pub mod http2;
 pub mod http3;
+mod input_buffer_shrink;
 pub mod proxy_protocol;
 pub mod request_head;
 pub mod response_errors;
 mod slow_reader_detection;
-mod tcp_input;
 pub mod tcp_output;
 pub mod webtransport;
 pub mod ws;

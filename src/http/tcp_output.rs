@@ -108,7 +108,7 @@ impl Output {
         (&mut self.bytes, before)
     }
 
-    /// Ends the use of [`buffer`](Self::buffer). If `keep` is false, the added bytes are dropped.
+    /// Ends the use of [`bytes_like_objects`](Self::bytes_like_objects). If `keep` is false, the added bytes are dropped.
     pub(crate) fn end_buffer(&mut self, before: usize, keep: bool) {
         match keep {
             true => self.len += self.bytes.len() - before,

@@ -14,7 +14,7 @@
 //! | `received_datagram` | a datagram in a pool's buffer, with its control messages |
 //! | `received_message` | a message, or an accepted peer's address, in memory of its own |
 //! | `file_operations` | open, read, write, and changes of directories |
-//! | `sent_file` | a file whose content is sent to a peer |
+//! | `served_file` | a file whose content is sent to a peer |
 //! | `served_folder` | a folder whose files are opened by names that cannot leave it |
 //! | `memfd_bytes` | a file of bytes that several processes share |
 //! | `background_log_files/` | files that grow record by record, written by a thread |
@@ -59,7 +59,7 @@ mod provided_buffer_ring;
 mod receive_buffer_pool;
 mod received_datagram;
 mod received_message;
-mod sent_file;
+mod served_file;
 mod served_folder;
 mod spin_policy;
 mod stable_vec;
@@ -82,7 +82,7 @@ pub use per_process_global::PerProcess;
 pub use receive_buffer_pool::RecvBuf;
 pub use received_datagram::Datagram;
 pub use received_message::{PeerAddress, ReceivedMessage};
-pub use sent_file::{FileIdentity, FileStamp, FileVersion, SentFile};
+pub use served_file::{FileIdentity, FileStamp, FileVersion, SentFile};
 pub use served_folder::ServedFolder;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;

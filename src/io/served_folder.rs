@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::sent_file::{FileStamp, SentFile, nanoseconds};
+use crate::served_file::{FileStamp, SentFile, nanoseconds};
 
 /// An open folder. The folder stays this one if its path later names another.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 //! | `asgi` | ASGI requests of each HTTP version |
 //! | `http3`, `http1`, `http2` | the HTTP/3, HTTP/1.1 and HTTP/2 connections that carry them |
 //! | `tcp` | what HTTP/1.1 and HTTP/2 share |
-//! | `memory_budget` | the memory budgets that servers share |
+//! | `process_memory_budgets` | the memory budgets that servers share |
 //! | `webtransport` | WebTransport sessions on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
 //!
@@ -31,8 +31,8 @@ mod h3;
 mod http1;
 mod http2;
 mod http3;
-mod memory_budget;
 mod ops;
+mod process_memory_budgets;
 mod quic;
 mod sock;
 mod streams;

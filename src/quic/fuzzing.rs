@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use uringcore_wire::packet_header::Space;
 
-use crate::accept_policy::first_packets;
+use crate::accept_policy::initial_client_hello;
 use crate::paths::peer_transport_parameters::PeerParameters;
 use crate::qlog::{Direction, Packet, Recorder};
 
 pub use crate::tls::fuzzing as tls;
 
-pub mod hidden_acks {
-    pub use crate::workarounds::hidden_acks::hide;
+pub mod server_hello_ack_hiding {
+    pub use crate::workarounds::server_hello_ack_hiding::hide;
 }
 
 pub mod received_offsets {
@@ -24,8 +24,8 @@ pub mod version_2_packets {
     };
 }
 
-pub mod padding_removal {
-    pub use crate::workarounds::padding_removal::{cut, fold};
+pub mod received_padding_removal {
+    pub use crate::workarounds::received_padding_removal::{cut, fold};
 }
 
 pub mod reset_stream_at {
@@ -48,11 +48,11 @@ pub fn qlog_events(payload: &[u8]) -> String {
 }
 
 /// Reads the ClientHello of a client that has not been accepted yet.
-pub struct FirstPackets(first_packets::FirstPackets);
+pub struct FirstPackets(initial_client_hello::FirstPackets);
 
 impl FirstPackets {
     pub fn new(datagram: &[u8]) -> Option<Self> {
-        first_packets::FirstPackets::new(datagram).map(Self)
+        initial_client_hello::FirstPackets::new(datagram).map(Self)
     }
 
     pub fn push(&mut self, datagram: &[u8]) {

@@ -9,7 +9,7 @@
 //! - `structured_fields`: structured fields of HTTP.
 //! - `field_compression`: what HPACK and QPACK share.
 //! - `tls`: TLS messages and records.
-//! - `uri`: characters of URIs.
+//! - `uri_characters`: characters of URIs.
 //!
 //! This crate depends on no other crate of the workspace. Every parser reports bad input by its return value and never
 //! panics.
@@ -23,6 +23,6 @@ pub mod packet_header;
 pub mod structured_fields;
 pub mod tls;
 pub mod transport_parameters;
-pub mod uri;
+pub mod uri_characters;
 pub mod varint;
 pub mod version_negotiation;

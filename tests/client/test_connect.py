@@ -7,7 +7,7 @@ import pytest
 
 from tests.client.scripted_server import BODY, Peer
 from uringcore.http3 import RequestNotProcessedError, RequestResetError, URLError
-from uringcore.http3._origin_connection import connect
+from uringcore.http3._unpooled_connection import connect
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,

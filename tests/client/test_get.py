@@ -19,7 +19,7 @@ from tests.support.free_ports import free_port
 from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
-from uringcore.http3._redirects import RequestTarget, redirected
+from uringcore.http3._get_redirects import RequestTarget, redirected
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(),

@@ -21,8 +21,8 @@ from uringcore.http3 import (
     Timeouts,
 )
 from uringcore.http3 import _pooled_connection as pooled
-from uringcore.http3._origin_connection import connect
 from uringcore.http3._resumption_cache import Route
+from uringcore.http3._unpooled_connection import connect
 from uringcore.http3._url import parse_url
 
 pytestmark = pytest.mark.either_backend

@@ -87,7 +87,7 @@ def test_our_server(
 def test_our_http3_client(
     run: Runner, peer: Command, start_peer: Starter, certificate: tuple[str, str]
 ) -> None:
-    from uringcore.http3._origin_connection import connect
+    from uringcore.http3._unpooled_connection import connect
 
     cert, key = certificate
     server = start_peer([*peer, "server", "--cert", cert, "--key", key])

@@ -17,7 +17,7 @@ import uringcore
 from uringcore.h3 import _codes_and_errors as codes
 from uringcore.h3 import exceptions as h3
 from uringcore.http3 import _errors as http3
-from uringcore.http3._exit_status import CommandFailure
+from uringcore.http3._get_exit_status import CommandFailure
 from uringcore.http3._websocket import WebSocketClosedError, WebSocketRefusedError
 from uringcore.quic import _errors as quic
 from uringcore.quic.connection import QuicConnection
@@ -101,7 +101,7 @@ def test_every_exception_class_with_a_constructor_is_tried():
         if module.name.endswith(("__main__", "gunicorn")) or ".starlette" in module.name:
             continue
         if (
-            module.name == "uringcore.server._uvicorn_http2"
+            module.name == "uringcore.server._uvicorn_zttp_workaround"
             and importlib.util.find_spec("zttp") is None
         ):
             continue

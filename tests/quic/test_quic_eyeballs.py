@@ -16,7 +16,7 @@ import pytest
 from tests.quic.harness import Echo, Recorder, completed, eventually, serving, ticket_of
 from tests.support.free_ports import free_port
 from uringcore.asyncio import connect, serve
-from uringcore.http3._origin_connection import connect as http3_connect
+from uringcore.http3._unpooled_connection import connect as http3_connect
 from uringcore.quic import events
 from uringcore.quic._errors import (
     QuicCertificateError,

@@ -19,7 +19,7 @@ import uringcore
 import uringcore.http3
 from tests.support.child_processes import bound
 from tests.support.fork_server import forks
-from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._unpooled_connection import connect as connect_origin
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = "tests.server.application:app"

@@ -22,9 +22,9 @@ from tests.support.free_ports import free_port
 from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.asyncio.client import connect
 from uringcore.http3._connection import HTTP3ClientProtocol
-from uringcore.http3._origin_connection import OriginConnection, client_configuration
-from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._timeouts_and_limits import NO_TIMEOUTS
+from uringcore.http3._unpooled_connection import OriginConnection, client_configuration
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.http3._url import parse_url
 
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from tests.server.conftest import backends
 from tests.server.harness import ROOT, environment, forked_command
 from tests.support.free_ports import free_port
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.http3._progress_bar import bytes_text, progress_line
+from uringcore.http3._get_progress_bar import bytes_text, progress_line
 from uringcore.http3._url import URLError, parse_url
 
 

@@ -22,7 +22,7 @@ from tests.server.application import lifespan
 from tests.server.harness import until
 from tests.support import certificates
 from tests.support.free_ports import free_port
-from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.server import Config, Server
 
 ATTRIBUTES = sorted(name for name in dir(types.CoroutineType) if name.startswith("cr_"))

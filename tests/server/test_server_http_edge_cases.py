@@ -11,8 +11,8 @@ from tests.quic.harness import eventually, still
 from tests.server.conftest import backends, starting
 from tests.server.harness import ForkedServer
 from uringcore.h3.connection import ErrorCode
-from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._request import Request
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.quic.configuration import QuicConfiguration
 
 start = starting(ForkedServer)

@@ -17,7 +17,7 @@ import uringcore
 from tests.server.harness import APPLICATION, ROOT, STARTED, environment, until
 from tests.support.child_processes import bound
 from tests.support.free_ports import free_port
-from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.server import Config
 from uringcore.server._startup_errors import StartupError
 

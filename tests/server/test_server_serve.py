@@ -17,7 +17,7 @@ import uvicorn
 from tests.loop.harness import rounds
 from tests.server.harness import until
 from tests.support.free_ports import free_port
-from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.server import Config, Server
 
 

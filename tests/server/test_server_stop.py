@@ -39,7 +39,7 @@ TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
 VANISHING = """
 import asyncio, os, sys
 import uringcore
-from uringcore.http3._origin_connection import connect
+from uringcore.http3._unpooled_connection import connect
 from uringcore.http3._request import Request
 
 async def main(url, certificate, path):

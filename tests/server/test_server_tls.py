@@ -11,7 +11,7 @@ import uringcore
 from tests.server.conftest import backends, starting
 from tests.server.harness import ForkedServer, environment
 from tests.support.handmade_certificates import self_signed
-from uringcore.http3._origin_connection import connect
+from uringcore.http3._unpooled_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 

@@ -40,7 +40,7 @@ ORDER = {
         "proxy_protocol",
         "request_head",
         "response_errors",
-        "tcp_input",
+        "input_buffer_shrink",
         "tcp_output",
         "slow_reader_detection",
         "h3_driver",
@@ -311,7 +311,7 @@ PARTS = {
             "path_observer",
             "ping_observer",
             "preferred_address",
-            "tickets_and_tokens",
+            "received_tickets_and_tokens",
         ),
     ),
 }

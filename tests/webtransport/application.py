@@ -8,7 +8,7 @@ import json
 import os
 
 from uringcore._uringcore import Stream
-from uringcore.webtransport._session_state import SessionState
+from uringcore.webtransport._session_lifecycle import SessionState
 
 
 async def app(scope, receive, send):

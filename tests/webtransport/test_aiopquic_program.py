@@ -11,7 +11,7 @@ import pytest
 from tests.interop.webtransport import libraries, scenario
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.webtransport._quic_configuration_conversion import client_config
+from uringcore.webtransport._aiopquic_configuration import client_config
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from tests.support.interpreter_roles import is_default_interpreter
 from tests.webtransport.session_pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
 from uringcore.webtransport._asgi import AsgiSession
-from uringcore.webtransport._session_only_connection import SessionTransport
-from uringcore.webtransport._session_state import SessionState
-from uringcore.webtransport._streams_by_id import StreamsById
+from uringcore.webtransport._server_connection import SessionTransport
+from uringcore.webtransport._session_lifecycle import SessionState
+from uringcore.webtransport._session_messages import StreamsById
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500
 """For each of the two processes that are killed: the number of its clients, and of all their sessions."""

@@ -18,7 +18,7 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.limits import ServerLimits
 from uringcore.quic.workers import PortGroup
 from uringcore.tls import CipherSuite, Group
-from uringcore.webtransport._session_only_connection import (
+from uringcore.webtransport._server_connection import (
     over_http3,
     quic_configuration,
     session_limits,
@@ -467,7 +467,7 @@ def test_settings_without_webtransport_are_refused(certificate, field):
 @pytest.mark.parametrize("field", OTHERS)
 def test_every_other_setting_reaches_connections_or_sessions(certificate, field, monkeypatch):
     """Each one changes the configuration, the limits of sessions, or a field that the server itself reads."""
-    monkeypatch.setattr("uringcore.webtransport._session_only_connection.WebTransportLimits", dict)
+    monkeypatch.setattr("uringcore.webtransport._server_connection.WebTransportLimits", dict)
     if field in ("ack_delay_max", "ack_reordering"):
         base = {"ack_packets_max": 9}
     else:

@@ -17,12 +17,12 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_buffered_file``, ``_raw_file`` | binary files with a buffer, and without |
 | ``_binary_file`` | position and close of binary files |
 | ``_file_buffer`` | bytes read ahead, and bytes that wait to be written |
-| ``_file_descriptor`` | single operations on an open descriptor |
+| ``_descriptor_io`` | single operations on an open descriptor |
 | ``_operation_order`` | the order of operations on one file |
 | ``_pending_operation`` | one operation in progress, and its result after a cancellation |
 | ``_file_backends`` | the two implementations of operations: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
-| ``tempfile``, ``_temporary_files`` | temporary files and directories; the classes of two of them |
+| ``tempfile``, ``_spooled_file_and_directory`` | temporary files and directories; two of their classes |
 | ``_standard_streams`` | standard input, output and error |
 | ``threadpool`` | aiofiles' names for the classes above |
 

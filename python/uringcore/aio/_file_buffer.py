@@ -2,7 +2,7 @@
 
 At any time either bytes were read ahead (``_taken``) or bytes wait to be written (``_out``), never
 both. An unbuffered file has read-ahead bytes only after a cancelled read, and no bytes to write.
-``_file_descriptor`` implements single operations, and ``_binary_file`` a file's methods.
+``_descriptor_io`` implements single operations, and ``_binary_file`` a file's methods.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import select
 from typing import Any
 
 from .. import _uringcore
+from ._descriptor_io import PIPE_BUF_BYTES, Descriptor
 from ._file_backends import Files, Opened
-from ._file_descriptor import PIPE_BUF_BYTES, Descriptor
 
 __all__ = ["Buffer"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from ._file_backends import Loop, Pool, files_of
 from ._open import AnyFile, Opening, check, open  # noqa: A004 - that of files here
 from ._pending_operation import finish
-from ._temporary_files import AsyncSpooledTemporaryFile, AsyncTemporaryDirectory
+from ._spooled_file_and_directory import AsyncSpooledTemporaryFile, AsyncTemporaryDirectory
 from .os import unlink
 
 __all__ = ["NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile"]

@@ -21,8 +21,9 @@ from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic._close_argument_checks import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
-from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_event_dispatch import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.webtransport._aiopquic_configuration import client_config, server_config
 from uringcore.webtransport._aiopquic_events import (
     WT_SESSION_GONE,
     WebTransportDatagramReceived,
@@ -39,12 +40,11 @@ from uringcore.webtransport._aiopquic_events import (
 )
 from uringcore.webtransport._connect import connect as connect_session
 from uringcore.webtransport._outbox import Outboxes
-from uringcore.webtransport._quic_configuration_conversion import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
 from uringcore.webtransport._session import Session, within
-from uringcore.webtransport._session_state import CODE_BITS, REASON_BYTES_MAX, check_path
-from uringcore.webtransport._streams_by_id import PIECE_MAX, MessageMakers, StreamsById
+from uringcore.webtransport._session_lifecycle import CODE_BITS, REASON_BYTES_MAX, check_path
+from uringcore.webtransport._session_messages import PIECE_MAX, MessageMakers, StreamsById
 
 __all__ = [
     "WT_SESSION_GONE",

@@ -6,7 +6,7 @@
 | ``events`` | the events of a connection |
 | ``exceptions`` | misuse by the caller |
 | ``_qpack`` | QPACK (RFC 9204) as a separate codec |
-| ``_frame_and_header_checks`` | frames, SETTINGS and field sections, for programs that build them |
+| ``_aioquic_frames_and_headers`` | frames, SETTINGS and field sections, for programs that build them |
 | ``_codes_and_errors`` | numbers of HTTP/3, and exceptions with its error codes |
-| ``_stream_table`` | aioquic's private table of a connection's streams |
+| ``_aioquic_stream_views`` | aioquic's private table of a connection's streams |
 """

@@ -57,6 +57,24 @@ from typing import Any
 
 from uringcore._uringcore import H3ConnectionCore
 from uringcore.buffer import UINT_VAR_MAX_SIZE, encode_uint_var
+from uringcore.h3._aioquic_frames_and_headers import (
+    CONNECTION_SPECIFIC_HEADERS,
+    H3Stream,
+    HeadersState,
+    encode_frame,
+    encode_settings,
+    is_interim_response,
+    parse_max_push_id,
+    parse_settings,
+    validate_header_name,
+    validate_header_value,
+    validate_headers,
+    validate_push_promise_headers,
+    validate_request_headers,
+    validate_response_headers,
+    validate_trailers,
+)
+from uringcore.h3._aioquic_stream_views import LiveStream, StreamTable
 from uringcore.h3._codes_and_errors import (
     RESERVED_FRAME_TYPES,
     RESERVED_SETTINGS,
@@ -78,24 +96,6 @@ from uringcore.h3._codes_and_errors import (
     StreamCreationError,
     StreamType,
 )
-from uringcore.h3._frame_and_header_checks import (
-    CONNECTION_SPECIFIC_HEADERS,
-    H3Stream,
-    HeadersState,
-    encode_frame,
-    encode_settings,
-    is_interim_response,
-    parse_max_push_id,
-    parse_settings,
-    validate_header_name,
-    validate_header_value,
-    validate_headers,
-    validate_push_promise_headers,
-    validate_request_headers,
-    validate_response_headers,
-    validate_trailers,
-)
-from uringcore.h3._stream_table import LiveStream, StreamTable
 from uringcore.h3.events import (
     DataReceived,
     H3Event,

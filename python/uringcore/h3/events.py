@@ -8,7 +8,7 @@ and pickled.
 
 from __future__ import annotations
 
-from uringcore._dataclass_support import describe
+from uringcore._rust_event_dataclasses import describe
 from uringcore._uringcore import (
     DatagramReceived,
     DataReceived,

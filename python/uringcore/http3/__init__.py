@@ -19,7 +19,7 @@
 | ``_connection_pool`` | the connections to one origin, and the requests that wait for them |
 | ``_pooled_connection`` | one of these connections, from its first packet to its last |
 | ``_resumption_cache`` | the address of an origin, with the tickets and tokens of its last connections |
-| ``_origin_connection`` | one connection without a pool, for ``uringcore get`` |
+| ``_unpooled_connection`` | one connection without a pool, for ``uringcore get`` |
 | ``_connection`` | QUIC's events made HTTP's, and requests sent |
 | ``_request`` | a request, and the rule for its repetition |
 | ``_exchange`` | one request and its response on their stream, with flow control |
@@ -29,10 +29,10 @@
 | ``_url`` | origin and target of a URL |
 | ``_errors`` | exceptions |
 | ``_get_command`` | ``uringcore get`` |
-| ``_get_transfer``, ``_redirects`` | one transfer of the command; the request after a redirect |
-| ``_output_file``, ``_progress_bar`` | the file that it writes; its progress bar |
-| ``_exit_status`` | its exit statuses and error messages |
-| ``_http1_client`` | its ``--http1.1`` |
+| ``_get_transfer``, ``_get_redirects`` | one transfer of the command; the request after a redirect |
+| ``_get_output_file``, ``_get_progress_bar`` | the file that it writes; its progress bar |
+| ``_get_exit_status`` | its exit statuses and error messages |
+| ``_get_http1`` | its ``--http1.1`` |
 """
 
 from uringcore.http3._alt_svc import AlternativeCache

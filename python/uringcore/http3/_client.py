@@ -37,12 +37,12 @@ from uringcore.http3._errors import (
     URLError,
 )
 from uringcore.http3._exchange import InterimHandler, Response
-from uringcore.http3._origin_connection import client_configuration
 from uringcore.http3._pooled_connection import PooledConnection
 from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
 from uringcore.http3._request_methods import Methods
 from uringcore.http3._resumption_cache import ResumptionCache, Route
 from uringcore.http3._timeouts_and_limits import Limits, Timeouts
+from uringcore.http3._unpooled_connection import client_configuration
 from uringcore.http3._url import parse_url
 from uringcore.http3._websocket import (
     MAX_MESSAGE_BYTES,

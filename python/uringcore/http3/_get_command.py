@@ -1,6 +1,6 @@
 """The options of ``uringcore get URL``, which fetches a URL over HTTP/3.
 
-``_get_transfer`` has the transfer, ``_exit_status`` the error messages.
+``_get_transfer`` has the transfer, ``_get_exit_status`` the error messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from uringcore import new_event_loop, run
 from uringcore._time_limit import within
-from uringcore.http3._exit_status import (
+from uringcore.http3._get_exit_status import (
     EPILOG,
     INTERRUPTED,
     TIMED_OUT,

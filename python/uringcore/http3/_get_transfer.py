@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from uringcore import _uringcore
 from uringcore._time_limit import within
 from uringcore.http3._exchange import Response
-from uringcore.http3._exit_status import (
+from uringcore.http3._get_exit_status import (
     CANNOT_REWIND,
     CERTIFICATE_REFUSED,
     HTTP_ERROR,
@@ -28,12 +28,12 @@ from uringcore.http3._exit_status import (
     CommandFailure,
     read_errors,
 )
-from uringcore.http3._http1_client import HTTP1Client, HTTP1Response
-from uringcore.http3._origin_connection import OriginConnection, client_configuration, connect
-from uringcore.http3._output_file import OutputFile, remote_name
-from uringcore.http3._progress_bar import Progress, bytes_text
-from uringcore.http3._redirects import RequestTarget, redirected
+from uringcore.http3._get_http1 import HTTP1Client, HTTP1Response
+from uringcore.http3._get_output_file import OutputFile, remote_name
+from uringcore.http3._get_progress_bar import Progress, bytes_text
+from uringcore.http3._get_redirects import RequestTarget, redirected
 from uringcore.http3._request import Fields
+from uringcore.http3._unpooled_connection import OriginConnection, client_configuration, connect
 from uringcore.http3._url import Origin, parse_url
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic._qlog_files import QuicSequenceLogger

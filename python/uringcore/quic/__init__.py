@@ -25,8 +25,8 @@ The public modules. ``configuration``, ``connection``, ``events``, ``logger`` an
 | ``connection`` | ``QuicConnection``: commands in, events out |
 | ``events`` | the events of a connection |
 | ``_errors`` | exceptions of connections and streams |
-| ``logger`` | qlog traces: ``_qlog_in_memory``'s and ``_qlog_files``'s classes |
-| ``_qlog_in_memory`` | qlog traces in memory |
+| ``logger`` | qlog traces: ``_aioquic_qlog``'s and ``_qlog_files``'s classes |
+| ``_aioquic_qlog`` | qlog traces in memory |
 | ``_qlog_files`` | qlog traces written to files as events happen, bounded |
 | ``packet`` | numbers of RFC 9000: error codes, frame types, versions |
 | ``limits`` | ``ServerLimits``, and the policy for Retry packets |
@@ -51,7 +51,7 @@ The modules behind them:
 | ``_close_argument_checks`` | checks of arguments of closes and resets |
 | ``_available_memory`` | the memory of this process, and the part that clients may fill |
 | ``_session_store_thread`` | the thread that calls a session store |
-| ``_frame_records`` | records of frames and parameters |
+| ``_frames_and_transport_parameters`` | records of frames and parameters |
 | ``_packet_headers`` | headers of packets in the clear, for programs that route datagrams |
 | ``_openmetrics_text`` | the text format of OpenMetrics |
 | ``_worker_process_group`` | the processes of a ``PortGroup`` |
@@ -59,7 +59,7 @@ The modules behind them:
 | ``_connection_lifecycle``, ``_client_migration`` | handshake, pings and end; a client's change of network |
 | ``_aioquic_private_names``, ``_aioquic_private_tables`` | aioquic's private attributes that programs read |
 | ``_handshake_results`` | results of the TLS handshake under aioquic's names |
-| ``_client_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
+| ``_aioquic_client_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
 | ``_non_ip_peer_addresses`` | names of peers that are not IP addresses |
 """
 

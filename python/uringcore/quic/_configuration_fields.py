@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from uringcore.quic._aioquic_qlog import QuicLogger
 from uringcore.quic._named_certificate import NamedCertificate
-from uringcore.quic._qlog_in_memory import QuicLogger
 from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import CipherSuite, Group, MemorySessionStore, SessionTicket

@@ -1,7 +1,7 @@
 """qlog traces that are written to files as their events happen, within bounds: for servers.
 
 The events are described in :mod:`uringcore.quic.logger`. Traces that are kept in memory, or written when a
-connection ends, are in ``_qlog_in_memory``.
+connection ends, are in ``_aioquic_qlog``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from uringcore._uringcore import PacketLog, TraceFile, TraceFolder
-from uringcore.quic._qlog_in_memory import QLOG_VERSION, QuicLogger, QuicLoggerTrace, hexdump
+from uringcore.quic._aioquic_qlog import QLOG_VERSION, QuicLogger, QuicLoggerTrace, hexdump
 
 __all__ = ["QuicSequenceLogger", "TraceLimits"]
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
 from uringcore.buffer import UINT_VAR_MAX, UINT_VAR_MAX_SIZE
 from uringcore.quic import events
+from uringcore.quic._aioquic_client_hello_hook import HelloHook, destination_of
 from uringcore.quic._aioquic_private_names import (
     END_STATES,
     PrivateNames,
@@ -31,7 +32,7 @@ from uringcore.quic._aioquic_private_names import (
     QuicConnectionState,
 )
 from uringcore.quic._aioquic_private_tables import NetworkPath, Stream, StreamCodes, Streams
-from uringcore.quic._client_hello_hook import HelloHook, destination_of
+from uringcore.quic._aioquic_qlog import QuicLoggerTrace
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
@@ -43,7 +44,6 @@ from uringcore.quic._errors import (
 from uringcore.quic._handshake_results import HandshakeView
 from uringcore.quic._host_argument_checks import server_name_of
 from uringcore.quic._non_ip_peer_addresses import PeerNames
-from uringcore.quic._qlog_in_memory import QuicLoggerTrace
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,

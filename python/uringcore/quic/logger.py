@@ -32,8 +32,7 @@ A trace in memory keeps its first 1,024 events, which show the beginning of the 
 ``loglevel:warning``.
 """
 
-from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
-from uringcore.quic._qlog_in_memory import (
+from uringcore.quic._aioquic_qlog import (
     PACKET_TYPE_NAMES,
     QLOG_VERSION,
     Headers,
@@ -42,6 +41,7 @@ from uringcore.quic._qlog_in_memory import (
     QuicLoggerTrace,
     hexdump,
 )
+from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 
 __all__ = [
     "PACKET_TYPE_NAMES",

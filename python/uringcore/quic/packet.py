@@ -1,14 +1,14 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-It also exports the records of frames and parameters (``_frame_records``) and the parsers of headers
-(``_packet_headers``). Names follow aioquic's ``quic.packet``.
+It also exports the records of frames and parameters (``_frames_and_transport_parameters``) and the parsers of
+headers (``_packet_headers``). Names follow aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from uringcore.quic._frame_records import (
+from uringcore.quic._frames_and_transport_parameters import (
     QuicPreferredAddress,
     QuicStreamFrame,
     QuicTransportParameters,

@@ -22,7 +22,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_asgi_service_factory`` | the service of the extension that runs the application |
 | ``_native_tls`` | TLS of those by rustls, and the options for which CPython's ``ssl`` does it |
 | ``_native_tcp`` | HTTP/1.1 and HTTP/2 over TCP in the extension, the default of ``http`` |
-| ``_uvicorn_http2`` | uvicorn's HTTP/2, with an end of requests without content |
+| ``_uvicorn_zttp_workaround`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
 | ``_cancel_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
 | ``_cancellation_log`` | the log lines of applications that a stop cancels |
@@ -36,7 +36,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_stateless_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_shared_udp_ports`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
-| ``_terminal_detection`` | detection of a controlling terminal |
+| ``_controlling_terminal`` | detection of a controlling terminal |
 | ``_http3_shared_state`` | the state that all HTTP/3 connections of a server share |
 | ``_http3_connection`` | the life of one HTTP/3 connection |
 | ``_http3_limits`` | the limits of a server |
@@ -51,13 +51,13 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_stats_exchange`` | exchange of reports among the processes of one server |
 | ``_common_asgi_scope`` | the part of ASGI's scope that all requests share |
-| ``_static_compression_proxy_options`` | options of the features in the next rows |
+| ``_web_options`` | options of the features in the next rows |
 | ``_proxy_protocol`` | ``--proxy-protocol``: the header that a proxy sends before a client's bytes |
 | ``_redirect_port`` | ``--redirect-http``: a port whose requests are redirected to HTTPS |
 | ``_request_ids``, ``_trace_context`` | ``--request-ids``: identifiers of requests; ``traceparent`` |
 | ``_request_hook`` | ``--request-hook``: an observer of requests, such as OpenTelemetry |
 | ``_wsgi``, ``_wsgi_environ`` | WSGI applications as ASGI applications; the environment of a request |
-| ``_worker_threads`` | the threads of WSGI applications |
+| ``_wsgi_thread_pool`` | the threads of WSGI applications |
 | ``_static_files``, ``_static_routes`` | files of a folder as an application; the option ``--static`` |
 | ``_conditional_requests``, ``_byte_ranges``, ``_content_types`` | conditions, ranges, types of files |
 | ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |

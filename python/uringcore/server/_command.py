@@ -25,7 +25,7 @@ from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._http3_limits import limit_options
 from uringcore.server._options_without_effect import PLACES, idle_options, option_name
 from uringcore.server._startup_errors import StartupError, ended_by_sigterm
-from uringcore.server._static_compression_proxy_options import WebOptions
+from uringcore.server._web_options import WebOptions
 
 __all__ = ["command"]
 

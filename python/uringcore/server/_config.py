@@ -53,7 +53,7 @@ from uringcore.server._request_log import log_config
 from uringcore.server._secret_keys import ServerKeys
 from uringcore.server._shared_process_folder import SharedFolder, close_in
 from uringcore.server._startup_errors import StartupError
-from uringcore.server._static_compression_proxy_options import WebOptions, web_options
+from uringcore.server._web_options import WebOptions, web_options
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
 
@@ -136,7 +136,7 @@ class Config(UvicornConfig):
       port only.
     - ``http3_`` and a field of ``HTTP3Limits`` or ``SessionLimits``
       (:mod:`uringcore.server._http3_limits`) or of :class:`~uringcore.quic.limits.ServerLimits`: a limit.
-    - the fields of :class:`~uringcore.server._static_compression_proxy_options.WebOptions`: files,
+    - the fields of :class:`~uringcore.server._web_options.WebOptions`: files,
       compression and others.
     """
 
@@ -323,7 +323,7 @@ class Config(UvicornConfig):
             offer_versions(self, self.ssl)
         # Older versions of uvicorn have no such option.
         if getattr(self, "http2", False):
-            from uringcore.server._uvicorn_http2 import ZttpProtocol
+            from uringcore.server._uvicorn_zttp_workaround import ZttpProtocol
 
             self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:

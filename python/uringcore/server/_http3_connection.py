@@ -26,8 +26,8 @@ from uringcore.quic.events import (
 )
 from uringcore.server._client_liveness_at_shutdown import ClientLiveness
 from uringcore.server._http3_shared_state import HTTP3Service
+from uringcore.webtransport._session_lifecycle import SessionState
 from uringcore.webtransport._session_request import parameters_of
-from uringcore.webtransport._session_state import SessionState
 
 __all__ = ["HTTP3ServerProtocol"]
 

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from uvicorn.server import Server as UvicornServer
 
-from uringcore._socket_exclusivity import add_own_listeners
+from uringcore._read_ahead_sockets import add_own_listeners
 from uringcore.quic._qlog_files import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
 from uringcore.server._asgi_service_factory import logs_access, make_asgi
@@ -38,6 +38,7 @@ from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._config import Config
+from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._http3_shared_state import HTTP3Service
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._listening_sockets import (
@@ -61,7 +62,6 @@ from uringcore.server._tcp_shutdown import (
     has_transports,
     shut_down_late,
 )
-from uringcore.server._terminal_detection import has_terminal
 from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["Server"]

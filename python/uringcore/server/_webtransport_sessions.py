@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from uringcore._uringcore import WebTransportLimits
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.webtransport._asgi import Application, AsgiSession
-from uringcore.webtransport._session_state import SessionState
+from uringcore.webtransport._session_lifecycle import SessionState
 
 __all__ = ["SessionService"]
 

@@ -29,8 +29,8 @@ from uvicorn.middleware.message_logger import MessageLoggerMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.middleware.wsgi import WSGIMiddleware  # type: ignore[attr-defined]
 
-from uringcore.server._worker_threads import WorkerThreads
 from uringcore.server._wsgi_environ import environ_of
+from uringcore.server._wsgi_thread_pool import WorkerThreads
 
 __all__ = ["ClientDisconnectedError", "FileWrapper", "WSGIApplication", "is_wsgi", "use_wsgi"]
 

@@ -33,13 +33,13 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 | ``_session`` | ``Session`` |
 | ``_session_request`` | ``SessionRequest``: a client's request for a session, before the answer |
 | ``_errors`` | exceptions |
-| ``_session_state`` | how a session is answered, drained and ended |
-| ``_session_only_connection`` | a server's connection that carries sessions only |
-| ``_quic_configuration_conversion`` | a ``QuicConfiguration`` as settings of clients and servers |
+| ``_session_lifecycle`` | how a session is answered, drained and ended |
+| ``_server_connection`` | a server's connection that carries sessions only |
+| ``_aiopquic_configuration`` | a ``QuicConfiguration`` as settings of clients and servers |
 | ``_header_fields`` | header fields |
 | ``_asgi`` | the ASGI scope ``webtransport`` |
 | ``_aiopquic_events`` | the classes of aiopquic's events |
-| ``_streams_by_id``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; a stream's queue |
+| ``_session_messages``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; a stream's queue |
 | ``events``, ``starlette`` | former names of the modules in ``contrib`` |
 """
 

@@ -33,9 +33,9 @@ from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
 from uringcore.quic._typed_api.awaitable_context import wait_delivered
 from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_lifecycle import SessionState, check_close
+from uringcore.webtransport._session_messages import MessageMakers, StreamsById
 from uringcore.webtransport._session_request import SessionRequest
-from uringcore.webtransport._session_state import SessionState, check_close
-from uringcore.webtransport._streams_by_id import MessageMakers, StreamsById
 
 __all__ = ["MESSAGES_MAX", "Application", "AsgiSession"]
 

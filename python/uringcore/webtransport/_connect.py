@@ -21,17 +21,17 @@ from uringcore.quic._host_argument_checks import check_target, server_name_of
 from uringcore.quic._open_endpoint import connect_first
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext
 from uringcore.quic._typed_api.config import ClientConfig
-from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_event_dispatch import BaseConnectionProtocol
 from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._header_fields import HeadersLike
-from uringcore.webtransport._session import Session, opening
-from uringcore.webtransport._session_only_connection import (
+from uringcore.webtransport._server_connection import (
     over_http3,
     quic_configuration,
     session_limits,
 )
-from uringcore.webtransport._session_state import RequestParameters, SessionState
+from uringcore.webtransport._session import Session, opening
+from uringcore.webtransport._session_lifecycle import RequestParameters, SessionState
 
 __all__ = ["connect"]
 

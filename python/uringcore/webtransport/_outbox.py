@@ -1,5 +1,5 @@
 """``Outbox``: data queued on one stream, for programs that send without awaiting; ``Outboxes``: all outboxes
-of a session. ``_streams_by_id`` has the streams and their ends.
+of a session. ``_session_messages`` has the streams and their ends.
 
 Data that QUIC has taken and not sent counts as queued when the program opens a further stream.
 """
@@ -14,7 +14,7 @@ from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import SendStream
 from uringcore.quic._errors import QuicError
 from uringcore.quic.connection import QuicConnection
-from uringcore.webtransport._streams_by_id import StreamsById
+from uringcore.webtransport._session_messages import StreamsById
 
 __all__ = ["Outbox", "Outboxes"]
 

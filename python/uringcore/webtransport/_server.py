@@ -23,8 +23,7 @@ from uringcore.quic._typed_api.listener_socket import Binding
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.workers import PortWorker
 from uringcore.webtransport._errors import WebTransportError
-from uringcore.webtransport._session import Session
-from uringcore.webtransport._session_only_connection import (
+from uringcore.webtransport._server_connection import (
     SESSIONS_MAX,
     SessionTransport,
     not_found,
@@ -33,8 +32,9 @@ from uringcore.webtransport._session_only_connection import (
     request_limits,
     session_limits,
 )
+from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_lifecycle import SessionState, check_close
 from uringcore.webtransport._session_request import SessionRequest, accepted
-from uringcore.webtransport._session_state import SessionState, check_close
 
 __all__ = ["Server", "serve"]
 

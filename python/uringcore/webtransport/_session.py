@@ -13,7 +13,11 @@ from uringcore.quic._typed_api.awaitable_context import AwaitableContext, Delive
 from uringcore.quic._typed_api.unclosed_objects import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._header_fields import HeadersLike
-from uringcore.webtransport._session_state import RequestAttributes, RequestParameters, SessionState
+from uringcore.webtransport._session_lifecycle import (
+    RequestAttributes,
+    RequestParameters,
+    SessionState,
+)
 
 __all__ = ["Session", "opening", "within"]
 

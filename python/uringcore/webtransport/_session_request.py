@@ -9,7 +9,11 @@ from uringcore.quic._typed_api.unclosed_objects import made_at, on_loop
 from uringcore.webtransport._errors import Headers, WebTransportError
 from uringcore.webtransport._header_fields import HeadersLike, as_headers, first
 from uringcore.webtransport._session import Session
-from uringcore.webtransport._session_state import RequestAttributes, RequestParameters, SessionState
+from uringcore.webtransport._session_lifecycle import (
+    RequestAttributes,
+    RequestParameters,
+    SessionState,
+)
 
 __all__ = ["SessionRequest", "accepted", "parameters_of"]
 

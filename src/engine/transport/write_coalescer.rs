@@ -81,7 +81,7 @@ impl Blocks {
     }
 }
 
-/// The size of a block in bytes. Writes of this size or more are not gathered. `py::capi::buffer` decides whether
+/// The size of a block in bytes. Writes of this size or more are not gathered. `py::capi::bytes_like_objects` decides whether
 /// Python's object is copied before.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const SPARE_MAX: usize = 256;

@@ -19,9 +19,9 @@ use super::response_commands::Sending;
 use super::response_encoder;
 use super::websocket_handshake::Key;
 use crate::http2::frame_codec::PREFACE;
+use crate::input_buffer_shrink::release_large_buffer;
 use crate::response_errors::{Refusal, TooSlow};
 use crate::slow_reader_detection::{Patience, Stall};
-use crate::tcp_input::release_large_buffer;
 use crate::tcp_output::{Closing, LINGER_BYTES_MAX, LINGER_TIME, Output, Source};
 
 /// HTTP/1.1 on a server's connection.

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `frame_splitting` | splits the input into frames |
+//! | `frame_dispatch` | splits the input into frames |
 //! | `control_frames` | frames other than those of requests |
 //! | `arriving_requests` | arriving requests: field blocks, content, and resets |
 //! | `response_commands` | the host's commands that send a response |
@@ -41,7 +41,7 @@ use shutdown::GoingAway;
 mod arriving_requests;
 mod content_sending;
 mod control_frames;
-mod frame_splitting;
+mod frame_dispatch;
 mod response_commands;
 mod shutdown;
 mod timeouts;

@@ -1,7 +1,7 @@
 //! The data streams of sessions: opening, reading, writing and ending them, and the credit of their session.
 //!
 //! The data stays in QUIC: it is read there when the host asks for it, and written into QUIC's queues. This file has
-//! the state of a stream that its session needs. Not here: finding the session of a peer's stream (`stream_routing`).
+//! the state of a stream that its session needs. Not here: finding the session of a peer's stream (`event_routing`).
 
 use std::collections::VecDeque;
 

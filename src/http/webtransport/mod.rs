@@ -5,7 +5,7 @@
 //! - `session_commands`: [`SessionCommands`], the commands of a host, for both roles.
 //! - `client_connection`: [`Client`], HTTP/3 on a client's connection for sessions only. `http3` has a server's
 //!   sessions beside its requests.
-//! - `stream_routing`: passes events to HTTP/3 or to sessions; `stream_header`: the first bytes of a stream.
+//! - `event_routing`: passes events to HTTP/3 or to sessions; `stream_header`: the first bytes of a stream.
 //! - `data_streams`: data streams; `flow_control`: credit of a session.
 //! - `pre_session_buffer`: streams and datagrams that arrive before their session is open.
 //! - `connect_stream`: data on CONNECT streams; `session_capsule`: its encoding.
@@ -22,6 +22,7 @@ mod data_streams;
 mod draft_versions;
 pub mod error_code;
 mod event;
+mod event_routing;
 mod flow_control;
 mod limits;
 mod pre_session_buffer;
@@ -31,7 +32,6 @@ pub mod session_capsule;
 mod session_commands;
 mod sessions;
 pub mod stream_header;
-mod stream_routing;
 
 pub use client_connection::{Client, Request};
 pub(crate) use draft_versions::names_h3;

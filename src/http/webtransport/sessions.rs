@@ -1,7 +1,7 @@
 //! The sessions of one connection, for both roles.
 //!
 //! This file has the table of sessions, and their beginning and end. Not here: data streams (`data_streams`), passing
-//! events to sessions (`stream_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
+//! events to sessions (`event_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
 //! (`session_commands`).
 //!
 //! A session ends before its CONNECT stream. When it ends its streams are reset and the host gets the event; the
@@ -18,10 +18,10 @@ use uringcore_quic as quic;
 
 use super::data_streams::DataStream;
 use super::event::{Event, EventKind};
+use super::event_routing::UnidentifiedStream;
 use super::flow_control::FlowControl;
 use super::pre_session_buffer::{EarlyStream, PreSessionBuffer};
 use super::session::{Closing, Error, Session, SessionStats};
-use super::stream_routing::UnidentifiedStream;
 use super::{Draft, Limits, draft_versions, error_code, protocol_negotiation, session_capsule};
 use crate::h3_driver::{H3Driver, QuicSink};
 

@@ -4,7 +4,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `oneshot_operations` | operations with one result: sends, connects, closes, files |
-//! | `multishot_operations` | receives, and accepts with many results |
+//! | `accept_and_receive` | receives, and accepts with many results |
 //! | `epoll_set` | the kernel's epoll set |
 //!
 //! This file has the registrations of descriptors, and `enter`.
@@ -27,8 +27,8 @@
 //!   registrations move to a new set.
 //! - Regular files cannot be waited for (EPERM). They are read and written directly.
 
+mod accept_and_receive;
 mod epoll_set;
-mod multishot_operations;
 mod oneshot_operations;
 
 use std::collections::VecDeque;
@@ -46,8 +46,8 @@ use crate::operation_table::{OpId, OpKind, OpPhase, Payload, Slot};
 use crate::receive_buffer_pool::BufferPool;
 use crate::received_datagram::HEADER_ROOM;
 use crate::waker::Waker;
+use accept_and_receive::Batch;
 use epoll_set::{EpollSet, ReadyEvent};
-use multishot_operations::Batch;
 
 pub(crate) struct Epoll {
     set: EpollSet,

@@ -58,7 +58,7 @@ pub fn send_many<'a>(
     }
 }
 
-/// Receives one datagram of at most `buffer.capacity()` bytes into `buffer`, without blocking. Returns the sender's
+/// Receives one datagram of at most `buffer.capacity()` bytes into `bytes_like_objects`, without blocking. Returns the sender's
 /// address, which is empty if a Unix socket without a name has sent it.
 pub fn recv_from(fd: RawFd, buffer: &mut Vec<u8>) -> io::Result<SockAddr> {
     buffer.clear();

@@ -20,7 +20,7 @@ use super::asgi_service::{AsgiService, ReportedFault};
 use super::http_stream::Ending;
 use super::request::Request;
 use super::websocket::ClientDisconnected;
-use crate::capi::coroutine::{
+use crate::capi::coroutine_methods::{
     Coroutine, CoroutineState, Stepped, coroutine_methods, executing, raised, stand_in_frame,
     used_up,
 };

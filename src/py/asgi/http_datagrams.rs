@@ -15,7 +15,7 @@ use super::http_stream::Refused;
 use super::message_parser::required;
 use super::request::Request;
 use super::response::Sent;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::gil_cell::GilCell;
 
 /// Received datagrams that wait for the application.
@@ -59,7 +59,8 @@ impl Request {
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Sent> {
         let py = slf.py();
-        let data = buffer::contiguous(&required(message, intern!(py, "data"))?, "data")?;
+        let data =
+            bytes_like_objects::contiguous(&required(message, intern!(py, "data"))?, "data")?;
         // The head is sent first, because the client needs it to accept datagrams of the response.
         Self::release_head(slf)?;
         let sent = slf

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 
 /// Converts the name of a field to lower case, as HTTP/2 and HTTP/3 require.
 pub fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
@@ -22,7 +22,10 @@ pub fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>
 pub fn plain_bytes<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
-        Err(_) => Ok(PyBytes::new(value.py(), &buffer::any_buffer(value)?)),
+        Err(_) => Ok(PyBytes::new(
+            value.py(),
+            &bytes_like_objects::any_buffer(value)?,
+        )),
     }
 }
 

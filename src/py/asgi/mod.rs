@@ -6,7 +6,7 @@
 //! | `scope` | converts the head of a request to the scope |
 //! | `header_cache` | a cache of field lines as Python objects |
 //! | `request` | a request: its content, `receive()` |
-//! | `unread_body` | content that has arrived before `receive()` |
+//! | `request_body_buffer` | content that has arrived before `receive()` |
 //! | `response` | a response: the messages of `send()` |
 //! | `response_compression` | compression of responses by negotiation |
 //! | `file_response` | files as content of a response |
@@ -35,12 +35,12 @@ mod message_parser;
 pub mod open_file_permits;
 pub mod receive_send_awaitables;
 pub mod request;
+mod request_body_buffer;
 mod response;
 mod response_compression;
 pub mod scope;
 mod static_answers;
 mod static_folder;
-mod unread_body;
 pub mod websocket;
 mod websocket_limits;
 

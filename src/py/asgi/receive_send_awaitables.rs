@@ -15,7 +15,7 @@ use super::file_response::{FileBody, FileRequest};
 use super::open_file_permits::{FileShare, SetFuture};
 use super::request::{Answer, Request};
 use super::response::Sent;
-use crate::capi::coroutine::coroutine_methods;
+use crate::capi::coroutine_methods::coroutine_methods;
 use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
 
 /// The awaitable of a call of `receive()` or `send()`.

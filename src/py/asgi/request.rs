@@ -22,9 +22,9 @@ use super::asgi_service::{AsgiService, ReportedFault};
 use super::http_datagrams::QueuedDatagrams;
 use super::http_stream::{Ending, HttpStream, Refused};
 use super::receive_send_awaitables::MessageAwaitable;
+use super::request_body_buffer::Body;
 use super::response::Response;
 use super::scope::ConnectionInfo;
-use super::unread_body::Body;
 use crate::capi::future_wakeup::{Waiters, wake};
 use crate::capi::gil_cell::GilCell;
 

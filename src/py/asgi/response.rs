@@ -22,7 +22,7 @@ use super::message_parser::{
 };
 use super::request::Request;
 use super::response_compression::{Encoding, TURN_BYTES};
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 
 pub struct Response {
     phase: ResponsePhase,
@@ -307,7 +307,7 @@ impl Request {
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
             // An empty body is the default, as in uvicorn over HTTP/1.1.
-            Some(body) if !body.is_none() => buffer::contiguous(&body, "body")?,
+            Some(body) if !body.is_none() => bytes_like_objects::contiguous(&body, "body")?,
             _ => Bytes::new(),
         };
         let Accounted { last, is_left_out } = this

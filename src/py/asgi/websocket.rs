@@ -19,7 +19,7 @@ use super::http_stream::Ending;
 use super::message_parser::{optional, required};
 use super::request::{Answer, Request};
 use super::response::Sent;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::integer_arguments::of_bits;
 
 create_exception!(
@@ -411,7 +411,7 @@ impl Request {
     fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         if let Some(bytes) = given(message, intern!(py, "bytes"))? {
-            let content = buffer::contiguous(&bytes, "bytes")?;
+            let content = bytes_like_objects::contiguous(&bytes, "bytes")?;
             Self::send_content(slf, Opcode::Binary, &content)
         } else if let Some(text) = given(message, intern!(py, "text"))? {
             let content = text.cast::<PyString>()?.to_str()?.as_bytes();

@@ -10,7 +10,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
 use pyo3::{ffi, intern};
 use uringcore_io::SockAddr;
 
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 
 /// Converts a kernel address to Python's form: `(host, port)` for IPv4, `(host, port, flowinfo, scope_id)` for IPv6,
 /// a `str` for the path and `bytes` for the abstract name of a Unix socket, `None` for an unnamed sender.
@@ -215,9 +215,9 @@ fn unix_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
         let encoded = unsafe {
             Bound::from_owned_ptr_or_err(py, ffi::PyUnicode_EncodeFSDefault(addr.as_ptr()))?
         };
-        buffer::any_buffer(&encoded)?
+        bytes_like_objects::any_buffer(&encoded)?
     } else {
-        buffer::any_buffer(addr)?
+        bytes_like_objects::any_buffer(addr)?
     };
     SockAddr::unix(OsStr::from_bytes(&path))
         .map_err(|_| PyOSError::new_err("AF_UNIX path too long"))

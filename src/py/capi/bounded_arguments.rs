@@ -15,7 +15,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::capi::buffer_view::BufferView;
+use crate::capi::py_buffer::BufferView;
 
 /// A bytes-like argument. `bytes` are borrowed for the call; the contents of any other contiguous buffer are copied.
 pub struct BytesLike<'a>(Cow<'a, [u8]>);

@@ -1,5 +1,5 @@
 //! [`FreshBytes`]: a `bytes` object that is filled after it is made, before any other code sees it. Not here: access
-//! of the interpreter's C code to its memory (`lent_memory`).
+//! of the interpreter's C code to its memory (`buffer_exporter`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_io::net;
 
-use crate::capi::lent_memory::Loan;
+use crate::capi::buffer_exporter::Loan;
 
 /// A `bytes` object under construction. Its size is only known at the end, when it is cut to the filled bytes.
 pub struct FreshBytes {
@@ -99,7 +99,7 @@ impl FreshBytes {
     }
 
     /// Passes the free space as a Python object with the buffer protocol to `call` (see
-    /// [`lend`](super::lent_memory::lend)). `call` fills it from the beginning and returns the number of bytes, or
+    /// [`lend`](super::buffer_exporter::lend)). `call` fills it from the beginning and returns the number of bytes, or
     /// None.
     ///
     /// # Safety
@@ -134,7 +134,7 @@ impl FreshBytes {
         let mut other = Self::with_capacity(py, self.capacity)?;
         // SAFETY: `filled` bytes of this object are filled, and the other object has space for them. Code that has kept
         // a view of this object may write to it meanwhile. In a free-threaded build that is a race of the program (see
-        // `buffer`): the copy takes each byte as it finds it, and no Rust reference to the bytes is made.
+        // `bytes_like_objects`): the copy takes each byte as it finds it, and no Rust reference to the bytes is made.
         unsafe {
             let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).cast::<u8>();
             std::ptr::copy_nonoverlapping(start, other.free(), self.filled);

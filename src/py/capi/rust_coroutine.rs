@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::coroutine::{Coroutine, CoroutineState, Stepped, executing, raised, used_up};
+use super::coroutine_methods::{Coroutine, CoroutineState, Stepped, executing, raised, used_up};
 use super::exception_conversion::warn_of_a_dying_object;
 use super::gil_cell::GilCell;
 

@@ -31,7 +31,7 @@ use super::errors::local;
 use super::field_conversion::FieldLines;
 use super::qlog_trace;
 use super::quic_event_kinds::{EventKind, EventKinds, stream_and_code};
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
@@ -178,7 +178,8 @@ impl H3ConnectionCore {
                     .with(py, |core| core.handle_stop_sending(stream_id, code));
             }
             EventKind::Datagram => {
-                let data = buffer::contiguous(&event.getattr(intern!(py, "data"))?, "data")?;
+                let data =
+                    bytes_like_objects::contiguous(&event.getattr(intern!(py, "data"))?, "data")?;
                 begun.core.with(py, |core| core.handle_datagram(data));
             }
             EventKind::Other => return Ok(PyList::empty(py)),
@@ -217,7 +218,7 @@ impl H3ConnectionCore {
         let data = match data.cast::<PyBytes>() {
             Ok(data) => data,
             Err(_) => {
-                let copy = buffer::contiguous(data, "data")?;
+                let copy = bytes_like_objects::contiguous(data, "data")?;
                 converted = PyBytes::new(py, &copy);
                 &converted
             }
@@ -265,7 +266,7 @@ impl H3ConnectionCore {
         let Some(prefix) = local(py, Connection::datagram_prefix(stream_id))? else {
             return Ok(());
         };
-        let data = buffer::contiguous(data, "data")?;
+        let data = bytes_like_objects::contiguous(data, "data")?;
         let datagram = PyBytes::new_with(py, prefix.len() + data.len(), |out| {
             out[..prefix.len()].copy_from_slice(&prefix);
             out[prefix.len()..].copy_from_slice(&data);

@@ -13,7 +13,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::operation_queues;
 use crate::sock::socket_attributes::{STREAMING, replaced_methods};
-use crate::sock::socket_object;
+use crate::sock::socket_object_creation;
 use crate::transport::base_transport::Descriptor;
 use crate::transport::native_protocol::is_admitted;
 use crate::transport::stream::StreamTransport;
@@ -45,13 +45,12 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     let inside = Inside::of(context.get().bind(py))?;
     let mut protocol = None;
     let made = match tls {
-        tls if replaced_methods(py)? & STREAMING != 0 => {
-            socket_object::object(py, fd).and_then(|socket| {
+        tls if replaced_methods(py)? & STREAMING != 0 => socket_object_creation::object(py, fd)
+            .and_then(|socket| {
                 let arguments = (socket, factory, tls, server, context.get());
                 slf.call_method1(intern!(py, "_serve_in_python"), arguments)
                     .map(drop)
-            })
-        }
+            }),
         tls => factory.bind(py).call0().and_then(|made| {
             protocol = Some(made.clone());
             match tls {

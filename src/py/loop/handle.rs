@@ -21,7 +21,7 @@ use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::running_callback::{CallbackRun, RunningCallback};
+use crate::event_loop::threadsafe_handle_lock::{CallbackRun, RunningCallback};
 
 mod any_handle;
 mod timer_handle;

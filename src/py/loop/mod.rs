@@ -10,7 +10,7 @@
 //! | `scheduling` | `call_soon`, `call_later` and similar methods, which make handles |
 //! | `task_and_future_creation` | `create_task` and `create_future` |
 //! | `ready_queue` | callbacks that are ready to run, also for programs that run them themselves |
-//! | `running_callback` | the thread that runs a callback, for threads that wait for its end |
+//! | `threadsafe_handle_lock` | the thread that runs a callback, for threads that wait for its end |
 //! | `fd_watchers` | registrations of `add_reader` and `add_writer` |
 //! | `cross_thread_commands` | commands for the engine that other threads queue |
 //! | `engine_key_objects` | the Python objects of the engine's keys |
@@ -29,10 +29,10 @@ pub mod iteration;
 pub mod loop_core;
 pub mod loop_flags;
 pub mod ready_queue;
-pub mod running_callback;
 pub mod scheduling;
 pub mod stats;
 pub mod task_and_future_creation;
+pub mod threadsafe_handle_lock;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -347,7 +347,7 @@ fn file_write(
 ) -> PyResult<Py<FileOperation>> {
     let request = FileRequest::Write {
         fd,
-        data: crate::capi::buffer::contiguous(data, "data")?,
+        data: crate::capi::bytes_like_objects::contiguous(data, "data")?,
         offset: position(offset),
     };
     start(slf, None, request)

@@ -17,12 +17,12 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
-use super::client_and_server_setup::{QuicClientSetup, QuicServerSetup};
+use super::client_and_server_config::{QuicClientSetup, QuicServerSetup};
 use super::endpoint::QuicEndpoint;
-use super::packet_log::PacketLog;
+use super::qlog_recorder::PacketLog;
 use crate::capi::address;
 use crate::capi::bounded_arguments::{self, BytesLike, OwnedBytes};
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
@@ -239,7 +239,7 @@ impl QuicConnectionCore {
         data: &Bound<'_, PyAny>,
         end_stream: bool,
     ) -> PyResult<()> {
-        let data = buffer::contiguous(data, "data")?;
+        let data = bytes_like_objects::contiguous(data, "data")?;
         self.send_stream(py, stream_id, data, end_stream)
     }
 
@@ -407,7 +407,7 @@ impl QuicConnectionCore {
     ///
     /// Raises ``ValueError`` if the data does not fit in a packet or the peer does not accept DATAGRAM frames.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data = buffer::contiguous(data, "data")?;
+        let data = bytes_like_objects::contiguous(data, "data")?;
         self.command(py, Command::SendDatagram { data })
     }
 

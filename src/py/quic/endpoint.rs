@@ -2,9 +2,9 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `endpoint_owner` | the owner of the state machines, and access to them |
+//! | `state_machine_access` | the owner of the state machines, and access to them |
 //! | `event_delivery` | delivers events to Python, one list for each connection and loop iteration |
-//! | `extra_sockets` | further sockets of an endpoint, and migration to one of them |
+//! | `additional_sockets` | further sockets of an endpoint, and migration to one of them |
 //! | `session_store_queries` | calls of the program's session store |
 //!
 //! This file opens and closes connections. For endpoints without a loop it also passes datagrams in and out. In this
@@ -25,7 +25,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::SocketFd;
 use uringcore_quic::{ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings};
 
-use super::client_and_server_setup::{QuicClientSetup, QuicServerSetup};
+use super::client_and_server_config::{QuicClientSetup, QuicServerSetup};
 use super::clock_conversion::Clock;
 use super::connection::QuicConnectionCore;
 use super::endpoint_settings;
@@ -37,13 +37,13 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 use crate::event_loop::loop_core::LoopCore;
 
-mod endpoint_owner;
+mod additional_sockets;
 mod event_delivery;
-mod extra_sockets;
 mod session_store_queries;
+mod state_machine_access;
 
-use endpoint_owner::{EndpointOwner, EndpointState, OwnedEndpoint};
 use event_delivery::FirstError;
+use state_machine_access::{EndpointOwner, EndpointState, OwnedEndpoint};
 
 /// A UDP socket and its QUIC connections.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]

@@ -13,10 +13,10 @@ use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
-use super::client_and_server_setup::{config_error, seconds};
+use super::client_and_server_config::{config_error, seconds};
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::exception_conversion;
-use crate::memory_budget::budget_of;
+use crate::process_memory_budgets::budget_of;
 
 /// The settings, as Python passes them.
 #[derive(FromPyObject)]

@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple, PyType};
 use uringcore_quic::{CloseKind, Event};
 
-use crate::capi::buffer::bytes_of;
+use crate::capi::bytes_like_objects::bytes_of;
 use crate::capi::class_with_dict;
 
 /// The base class of all events of a QUIC connection.

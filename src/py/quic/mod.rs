@@ -9,9 +9,9 @@
 //! | `tickets_and_tokens` | session tickets and address validation tokens |
 //! | `events` | the event classes |
 //! | `tls_key_log` | TLS secrets for a file |
-//! | `packet_log` | recorded packets, for qlog |
+//! | `qlog_recorder` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
-//! | `client_and_server_setup` | checked configurations of clients and servers |
+//! | `client_and_server_config` | checked configurations of clients and servers |
 //! | `tls_server_setup` | checked settings of a server's TLS over TCP, which has the same certificates |
 //! | `client_hello_reader` | reads the ClientHello in first datagrams |
 //! | `clock_conversion` | conversion between Python's seconds and `Instant` |
@@ -20,15 +20,15 @@
 //! No file here interprets a packet, and no code here runs for each packet: a loop iteration's events of a connection
 //! reach Python as one list.
 
-mod client_and_server_setup;
+mod client_and_server_config;
 mod client_hello_reader;
 mod clock_conversion;
 mod connection;
 mod endpoint;
 mod endpoint_settings;
 mod events;
-mod packet_log;
 mod qlog_files;
+mod qlog_recorder;
 mod session_stores;
 mod tickets_and_tokens;
 mod tls_key_log;
@@ -64,11 +64,11 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
     m.add_class::<client_hello_reader::ClientHelloReader>()?;
-    m.add_class::<packet_log::PacketLog>()?;
+    m.add_class::<qlog_recorder::PacketLog>()?;
     m.add_class::<qlog_files::TraceFile>()?;
     m.add_class::<qlog_files::TraceFolder>()?;
     events::register(m)?;
-    client_and_server_setup::register(m)?;
+    client_and_server_config::register(m)?;
     endpoint_settings::register(m)?;
     wire_buffer::register(m)
 }

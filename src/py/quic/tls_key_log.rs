@@ -2,7 +2,7 @@
 //! captures.
 //!
 //! The TLS library logs secrets while no Python code may run, so the lines are queued until `KeyLogFile::flush`. Not
-//! here: the setups that have a key log (`client_and_server_setup`).
+//! here: the setups that have a key log (`client_and_server_config`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

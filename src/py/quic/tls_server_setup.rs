@@ -6,7 +6,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::SystemClock;
 use uringcore_quic::tls::{TcpServerSettings, TcpServerSetup};
 
-use super::client_and_server_setup::{
+use super::client_and_server_config::{
     NamedCertificate, client_auth, config_error, identity, named_identities,
 };
 use super::tls_key_log::KeyLogFile;

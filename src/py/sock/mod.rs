@@ -6,12 +6,12 @@
 //! | `operation_queues` | the futures and socket objects of the operations in a socket's queues |
 //! | `cancelled_results` | results of cancelled calls, for the next call on the socket |
 //! | `socket_attributes` | reads the attributes of Python's socket objects |
-//! | `socket_object` | makes socket objects over descriptors |
+//! | `socket_object_creation` | makes socket objects over descriptors |
 
 pub mod cancelled_results;
 pub mod operation_queues;
 pub mod socket_attributes;
-pub mod socket_object;
+pub mod socket_object_creation;
 pub mod socket_operations;
 
 use pyo3::prelude::*;

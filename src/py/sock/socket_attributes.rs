@@ -2,7 +2,7 @@
 //! for replaced methods of `socket.socket`.
 //!
 //! Tests replace such methods, to forbid the network or to make it fail. The ring does not call them, so asyncio's
-//! own code serves the sockets then. Socket objects are made in `socket_object`.
+//! own code serves the sockets then. Socket objects are made in `socket_object_creation`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};

@@ -19,7 +19,7 @@ use uringcore_engine::{OpQueueId, SocketOp};
 use uringcore_io::{Errno, Outcome, PeerAddress, ReceivedMessage, net};
 
 use crate::capi::address;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures::{self, Plan, Subject};
@@ -28,7 +28,7 @@ use crate::sock::operation_queues::{self, launch};
 use crate::sock::socket_attributes::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain,
 };
-use crate::sock::socket_object::object_with;
+use crate::sock::socket_object_creation::object_with;
 
 static RECEIVE: Plan = Plan {
     convert: received,
@@ -79,7 +79,7 @@ fn receive(
         .with(py, |op_queues| op_queues.may_try(OpQueueId::read(fd)))
     {
         let tried = if stream {
-            buffer::received(py, fd, size.min(AT_ONCE_MAX))
+            bytes_like_objects::received(py, fd, size.min(AT_ONCE_MAX))
                 .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
         } else {
             net::recv_message(fd, size.min(SIZE_MAX))
@@ -137,7 +137,7 @@ fn receive_into(
     let may_try = this
         .op_queues
         .with(py, |op_queues| op_queues.may_try(OpQueueId::read(fd)));
-    let tried = buffer::with_writable(buf, |memory| {
+    let tried = bytes_like_objects::with_writable(buf, |memory| {
         let result = if may_try && !has_orphan && !memory.is_empty() {
             net::recv(fd, memory)
         } else {
@@ -177,7 +177,7 @@ fn fill(
     data: &Bound<'_, PyBytes>,
 ) -> PyResult<usize> {
     let bytes = data.as_bytes();
-    let copied = buffer::with_writable(buf, |memory| {
+    let copied = bytes_like_objects::with_writable(buf, |memory| {
         let count = bytes.len().min(memory.len());
         for (to, from) in memory.iter_mut().zip(bytes) {
             to.write(*from);
@@ -248,7 +248,7 @@ fn send_all(
     let may_try = this
         .op_queues
         .with(py, |op_queues| op_queues.may_try(OpQueueId::write(fd)));
-    let tried = buffer::with_readable(data, |bytes| {
+    let tried = bytes_like_objects::with_readable(data, |bytes| {
         let result = if may_try {
             net::send_to(fd, bytes, None)
         } else {
@@ -268,7 +268,7 @@ fn send_all(
         Err(error) => return Err(exception_conversion::io_error(&error)),
     };
     this.check_no_transport(py, fd, fd)?;
-    let rest = buffer::rest_of(data, sent)?;
+    let rest = bytes_like_objects::rest_of(data, sent)?;
     launch(r#loop, &SEND, sock, fd, SocketOp::Send(rest)).map(Some)
 }
 
@@ -292,7 +292,7 @@ fn send_to(
     let may_try = this
         .op_queues
         .with(py, |op_queues| op_queues.may_try(OpQueueId::write(fd)));
-    let tried = buffer::with_readable(data, |bytes| {
+    let tried = bytes_like_objects::with_readable(data, |bytes| {
         if may_try {
             net::send_to(fd, bytes, Some(&to))
         } else {
@@ -306,7 +306,7 @@ fn send_to(
         Some(Err(error)) => return Err(exception_conversion::io_error(&error)),
     }
     this.check_no_transport(py, fd, fd)?;
-    let data = buffer::rest_of(data, 0)?;
+    let data = bytes_like_objects::rest_of(data, 0)?;
     launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
 

@@ -13,7 +13,7 @@ use super::errors;
 use super::stream;
 use super::stream_awaitables::{Polled, StreamAwaitable, StreamOperation};
 use super::stream_manager::StreamManager;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::gil_cell::GilCell;
 
 /// The streams and datagrams of a connection or a session.
@@ -104,7 +104,7 @@ impl ConnectionBase {
     /// Raises :class:`DatagramSendError` if the datagram is longer than :attr:`max_datagram_size`, which depends on the
     /// peer and the network, or if one side does not support datagrams. Raises the connection's error after its end.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data = buffer::contiguous(data, "data")?;
+        let data = bytes_like_objects::contiguous(data, "data")?;
         let sent = self
             .manager
             .get()
@@ -117,7 +117,7 @@ impl ConnectionBase {
     fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut all = Vec::new();
         for data in datagrams.try_iter()? {
-            all.push(buffer::contiguous(&data?, "datagrams")?);
+            all.push(bytes_like_objects::contiguous(&data?, "datagrams")?);
         }
         let sent = self
             .manager

@@ -6,8 +6,8 @@ use uringcore_quic::read_on_demand::{Key, Outcome, Portion, Want};
 use super::errors;
 use super::stream::Stream;
 use super::stream_awaitables::Polled;
-use crate::capi::buffer::{self, bytes_of};
-use crate::capi::buffer_view::BufferView;
+use crate::capi::bytes_like_objects::{self, bytes_of};
+use crate::capi::py_buffer::BufferView;
 
 /// The arguments of a read, kept while the read waits.
 pub enum ReadRequest {
@@ -54,7 +54,7 @@ impl Stream {
             return Ok(Polled::Wait(Key::Readable(self.id)));
         };
         let count = portion.len();
-        let written = buffer::with_writable(target, |mut memory| {
+        let written = bytes_like_objects::with_writable(target, |mut memory| {
             for piece in portion.pieces() {
                 let (now, rest) = memory.split_at_mut(piece.len().min(memory.len()));
                 for (to, from) in now.iter_mut().zip(piece) {

@@ -16,7 +16,7 @@ use super::errors;
 use super::stream::Stream;
 use super::stream_awaitables::Polled;
 use super::stream_manager::Abandoned;
-use crate::capi::{buffer, integer_arguments};
+use crate::capi::{bytes_like_objects, integer_arguments};
 
 /// The data of a call that is not queued yet.
 pub enum Unsent {
@@ -37,9 +37,9 @@ impl Unsent {
     /// Makes the data of `send_all`.
     pub fn in_pieces(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = data.cast::<PyBytes>() {
-            return Ok(Self::Cut(buffer::hold_bytes(bytes)));
+            return Ok(Self::Cut(bytes_like_objects::hold_bytes(bytes)));
         }
-        buffer::check_contiguous(data, "data")?;
+        bytes_like_objects::check_contiguous(data, "data")?;
         Ok(Self::Lent(data.clone().unbind(), 0))
     }
 
@@ -60,7 +60,7 @@ impl Unsent {
             Self::Last(data) => Ok(Some(Next::Last(data.clone()))),
             Self::Cut(data) => Ok(Some(Next::One(data.slice(..data.len().min(PIECE))))),
             Self::Lent(data, start) => {
-                let piece = buffer::with_readable(data.bind(py), |bytes| {
+                let piece = bytes_like_objects::with_readable(data.bind(py), |bytes| {
                     let rest = bytes.get(*start..).unwrap_or_default();
                     Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)])
                 });

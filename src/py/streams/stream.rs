@@ -17,7 +17,7 @@ use super::reading::ReadRequest;
 use super::sending::Unsent;
 use super::stream_awaitables::{StreamAwaitable, StreamOperation};
 use super::stream_manager::{Abandoned, StreamManager};
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::class_with_dict;
 use crate::capi::exception_conversion::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::gil_cell::GilCell;
@@ -114,7 +114,7 @@ impl SendStream {
         data: &Bound<'_, PyAny>,
         finish: bool,
     ) -> PyResult<StreamAwaitable> {
-        let data = buffer::contiguous(data, "data")?;
+        let data = bytes_like_objects::contiguous(data, "data")?;
         let unsent = match finish {
             true => Unsent::Last(data),
             false => Unsent::Whole(data),
@@ -141,7 +141,7 @@ impl SendStream {
     fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let mut pieces = Vec::new();
         for line in lines.try_iter()? {
-            let piece = buffer::contiguous(&line?, "lines")?;
+            let piece = bytes_like_objects::contiguous(&line?, "lines")?;
             if !piece.is_empty() {
                 pieces.push(piece);
             }
@@ -248,7 +248,7 @@ impl ReceiveStream {
         limit: usize,
     ) -> PyResult<StreamAwaitable> {
         let separator = match separator {
-            Some(separator) => buffer::contiguous(separator, "separator")?.to_vec(),
+            Some(separator) => bytes_like_objects::contiguous(separator, "separator")?.to_vec(),
             None => b"\n".to_vec(),
         };
         if separator.is_empty() {
@@ -266,12 +266,12 @@ impl ReceiveStream {
         )))
     }
 
-    /// Reads the bytes that have arrived, at least one, into ``buffer``, a writable bytes-like object. Returns their
+    /// Reads the bytes that have arrived, at least one, into ``bytes_like_objects``, a writable bytes-like object. Returns their
     /// number; 0 at the end of the stream.
     ///
     /// Raises the errors of :meth:`read`.
     fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<StreamAwaitable> {
-        if buffer::with_writable(buffer.bind(slf.py()), |_| ()).is_none() {
+        if bytes_like_objects::with_writable(buffer.bind(slf.py()), |_| ()).is_none() {
             return Err(PyTypeError::new_err(
                 "buffer must be a writable bytes-like object",
             ));

@@ -14,7 +14,7 @@ use super::reading::ReadRequest;
 use super::sending::Unsent;
 use super::stream::Stream;
 use super::stream_manager::StreamManager;
-use crate::capi::coroutine::coroutine_methods;
+use crate::capi::coroutine_methods::coroutine_methods;
 use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
 
 /// The awaitable of a method of a stream or a connection.

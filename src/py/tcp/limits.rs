@@ -10,7 +10,7 @@ use uringcore_limits::connection_limits::{self, Connections};
 use uringcore_limits::token_bucket::Rate;
 
 use crate::capi::bounded_arguments::positive_span;
-use crate::memory_budget::budget_of;
+use crate::process_memory_budgets::budget_of;
 
 /// The limits of all clients together: the fields of `uringcore.quic.ServerLimits` that apply to TCP.
 #[derive(FromPyObject)]

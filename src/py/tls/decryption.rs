@@ -8,10 +8,10 @@ use pyo3::types::PyBytes;
 
 use super::protocol::{AppState, TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
-use crate::capi::buffer;
+use crate::capi::buffer_exporter::Target;
+use crate::capi::bytes_like_objects;
 use crate::capi::exception_conversion;
 use crate::capi::fresh_bytes::FreshBytes;
-use crate::capi::lent_memory::Target;
 
 /// The reason for which reading from OpenSSL has stopped.
 enum End {
@@ -389,7 +389,7 @@ impl TlsProtocol {
         let mut rest = bytes.as_bytes();
         while !rest.is_empty() {
             let target = app.call_method1(intern!(py, "get_buffer"), (rest.len(),))?;
-            let count = buffer::copy_into(&target, rest)?;
+            let count = bytes_like_objects::copy_into(&target, rest)?;
             if count == 0 {
                 return Err(PyRuntimeError::new_err(EMPTY_BUFFER));
             }

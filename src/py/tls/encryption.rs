@@ -9,7 +9,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
 use super::protocol::{TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::exception_conversion;
 
 impl TlsProtocol {
@@ -36,21 +36,21 @@ impl TlsProtocol {
                     // meanwhile.
                     Ok(Step::Done(_)) => Self::write_backlog(slf),
                     Ok(Step::Again) => {
-                        this.push(py, buffer::hold_bytes(bytes));
+                        this.push(py, bytes_like_objects::hold_bytes(bytes));
                         Self::after_write(slf)
                     }
                     Err(error) => Self::fatal_error(slf, error, "Fatal error on SSL protocol"),
                 };
             }
         }
-        Self::write_all(slf, vec![buffer::bytes_like(data)?])
+        Self::write_all(slf, vec![bytes_like_objects::bytes_like(data)?])
     }
 
     /// Writes several objects of the application. Small ones share a record.
     pub(super) fn writelines(slf: &Bound<'_, Self>, list: &Bound<'_, PyAny>) -> PyResult<()> {
         let pieces = list
             .try_iter()?
-            .map(|item| buffer::bytes_like(&item?))
+            .map(|item| bytes_like_objects::bytes_like(&item?))
             .collect::<PyResult<Vec<_>>>()?;
         Self::write_all(slf, joined(pieces))
     }

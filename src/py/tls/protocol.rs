@@ -393,7 +393,11 @@ impl TlsProtocol {
     fn data_received(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let taken = match data.cast::<PyBytes>() {
             Ok(bytes) => Self::take(slf, bytes.as_bytes(), false),
-            Err(_) => Self::take(slf, &crate::capi::buffer::bytes_like(data)?, false),
+            Err(_) => Self::take(
+                slf,
+                &crate::capi::bytes_like_objects::bytes_like(data)?,
+                false,
+            ),
         };
         Self::taken(slf, taken, false)
     }

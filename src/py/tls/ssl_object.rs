@@ -21,9 +21,9 @@ use pyo3::types::{PyBytes, PyType};
 
 use super::openssl_functions::{OpenSsl, Ssl};
 use super::record_bio::{Loan, RecordBio};
-use crate::capi::buffer::{self, Outgoing};
+use crate::capi::buffer_exporter::{Target, lend};
+use crate::capi::bytes_like_objects::{self, Outgoing};
 use crate::capi::fresh_bytes::FreshBytes;
-use crate::capi::lent_memory::{Target, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
@@ -78,7 +78,7 @@ impl<'py> Records<'py> {
     pub fn outgoing(&mut self) -> Outgoing<'_> {
         match self {
             Self::Python(bytes) => Outgoing::bytes(bytes),
-            Self::Own(bytes) if bytes.len() >= buffer::HOLD_FROM_BYTES => {
+            Self::Own(bytes) if bytes.len() >= bytes_like_objects::HOLD_FROM_BYTES => {
                 Outgoing::Kept(Bytes::from(std::mem::take(bytes)))
             }
             Self::Own(bytes) => Outgoing::Copied(bytes),
@@ -287,7 +287,9 @@ impl SslObject {
             // view, and the bytes are copied.
             return Ok(match self.read(py, space)? {
                 Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
-                Step::Done(bytes) => Step::Done(buffer::copy_into(view, bytes.as_bytes())?),
+                Step::Done(bytes) => {
+                    Step::Done(bytes_like_objects::copy_into(view, bytes.as_bytes())?)
+                }
                 Step::Again => Step::Again,
             });
         }

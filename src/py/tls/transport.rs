@@ -316,7 +316,7 @@ impl TlsTransport {
     /// Adds bytes to the backlog. CPython's own tests call this.
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let bytes = crate::capi::buffer::bytes_like(data)?;
+        let bytes = crate::capi::bytes_like_objects::bytes_like(data)?;
         self.with_protocol(data.py(), |protocol| {
             protocol.get().push(data.py(), bytes);
             Ok(())

@@ -16,7 +16,7 @@ use uringcore_engine::{DatagramSize, DirectMappedCache, Received, WriteOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion;
@@ -253,7 +253,7 @@ impl DatagramTransport {
         let py = slf.py();
         let this = slf.get();
         let base = slf.as_super().get();
-        let data = buffer::bytes_like(data)?;
+        let data = bytes_like_objects::bytes_like(data)?;
         if data.is_empty()
             && !base
                 .owner

@@ -3,14 +3,14 @@
 //! | file | content |
 //! | --- | --- |
 //! | `engine_events` | converts the engine's events to calls of the protocol |
-//! | `native_protocol_calls` | the methods that TLS calls on the transport below it |
+//! | `methods_for_native_protocols` | the methods that TLS calls on the transport below it |
 //!
 //! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's
 //! `transport::stream`. The parts in common with datagrams, such as flow control and closing, are in
 //! `base_transport`.
 
 mod engine_events;
-mod native_protocol_calls;
+mod methods_for_native_protocols;
 
 use std::os::fd::RawFd;
 
@@ -22,7 +22,7 @@ use pyo3::types::{PyDict, PyType};
 use uringcore_engine::{Key, Piece, WriteOutcome};
 use uringcore_io::net;
 
-use crate::capi::buffer::{self, Outgoing};
+use crate::capi::bytes_like_objects::{self, Outgoing};
 use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::contextvars_context::CallbackContext;
 use crate::capi::exception_conversion;
@@ -97,7 +97,7 @@ impl StreamTransport {
         let outcome = base.get().command(py, |engine| match data {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
             Outgoing::Object(object, bytes) => {
-                let keep = |sent| buffer::hold_bytes(object.bind(py)).slice(sent..);
+                let keep = |sent| bytes_like_objects::hold_bytes(object.bind(py)).slice(sent..);
                 engine.transports().write_keeping(key, bytes, keep)
             }
             Outgoing::Kept(bytes) => engine.transports().write(key, bytes),
@@ -204,7 +204,7 @@ impl StreamTransport {
         for item in list_of_data.try_iter()? {
             let item = item?;
             // Each item is checked before the next one is read, because a wrong iterable may be endless.
-            buffer::check(&item)?;
+            bytes_like_objects::check(&item)?;
             items.push(item);
         }
         let pieces = items
@@ -220,7 +220,9 @@ impl StreamTransport {
         let pieces = pieces.into_iter().filter(|data| !data.is_empty());
         let pieces = pieces.map(|data| match data {
             Outgoing::Copied(bytes) => Piece::Copied(bytes),
-            Outgoing::Object(object, _) => Piece::Kept(buffer::hold_bytes(object.bind(py))),
+            Outgoing::Object(object, _) => {
+                Piece::Kept(bytes_like_objects::hold_bytes(object.bind(py)))
+            }
             Outgoing::Kept(bytes) => Piece::Kept(bytes),
         });
         let outcome = base

@@ -3,7 +3,7 @@
 //!
 //! The application gets the ClientHello as bytes. Not here: parsing its fields.
 
-use super::first_packets::{self, FirstPackets};
+use super::initial_client_hello::{self, FirstPackets};
 
 /// Collects the bytes of one connection's ClientHello from its first datagrams.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub enum Reading {
 impl ClientHelloReader {
     pub fn push(&mut self, datagram: &[u8]) -> Reading {
         // RFC 9000 section 7.2: a client's first destination connection ID has at least 8 bytes.
-        let is_initial = first_packets::destination(datagram)
+        let is_initial = initial_client_hello::destination(datagram)
             .is_some_and(|id| id.len() >= DESTINATION_BYTES_MIN);
         let opened = match &mut self.packets {
             _ if is_initial && datagram.len() < DATAGRAM_BYTES_MIN => return Reading::TooShort,

@@ -9,17 +9,17 @@
 //! and memory (`limits::memory_budget`).
 //!
 //! - `client_hello_reader`: the ClientHello of one connection, for an application.
-//! - `first_packets`: the ClientHello in a client's first packets.
-//! - `pending_accepts`: connections that wait until the application has looked up sessions and tokens.
+//! - `initial_client_hello`: the ClientHello in a client's first packets.
+//! - `pending_session_lookups`: connections that wait until the application has looked up sessions and tokens.
 //!
-//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens
+//! Not here: the handling of packets (`endpoint::accept`, `endpoint::session_lookup_wait`), and tokens
 //! (`address_tokens`).
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 
 pub mod client_hello_reader;
-pub(super) mod first_packets;
-pub(super) mod pending_accepts;
+pub(super) mod initial_client_hello;
+pub(super) mod pending_session_lookups;
 
 use super::{EndpointSettings, Retry, Worker};
 use uringcore_limits::memory_budget::AddressBlock;

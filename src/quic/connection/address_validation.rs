@@ -10,7 +10,7 @@
 //! quinn-proto does not keep the amplification limit exactly: it counts bytes for the whole connection instead of
 //! each address, sends whole datagrams while any of the limit is left, and exempts MTU probes and responses to other
 //! addresses. So bytes are counted here, by address, around quinn-proto's `poll_transmit`. If a packet exceeds the
-//! limit only a part of it is sealed (`workarounds::shortened_packet`). Packets with long headers cannot be shortened,
+//! limit only a part of it is sealed (`workarounds::amplification_limited_packet`). Packets with long headers cannot be shortened,
 //! so before the first address is validated a datagram above the limit waits. A shortened PATH_CHALLENGE is repeated
 //! alone, after a probe time-out. While a client is at its validated address, the cost is one branch for each datagram
 //! and each batch.

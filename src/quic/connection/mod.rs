@@ -6,7 +6,7 @@
 //! The parts, none of which depends on the connection:
 //!
 //! - `lifecycle`: the phases, and a client's first packets that are held back.
-//! - `negotiated_values`: results of the handshake; `tickets_and_tokens`: a client's tickets and tokens.
+//! - `negotiated_values`: results of the handshake; `received_tickets_and_tokens`: a client's tickets and tokens.
 //! - `event_queue`: events for the application.
 //! - `memory_account`: the memory held for the peer, and its credit.
 //! - `datagram_frame_sender`: DATAGRAM frames that wait (streams have a module of their own).
@@ -38,9 +38,9 @@ use super::{
     CloseKind, Event, TransportSettings,
     address_tokens::ConnectionTokens,
     paths::{
+        amplification_limits::ClientAddresses,
         path::{Local, Path},
         peer_transport_parameters::PeerParameters,
-        validated_addresses::ClientAddresses,
     },
     streams::Streams,
 };
@@ -70,7 +70,7 @@ pub(super) mod pre_connect_commands;
 mod preferred_address;
 mod qlog_connection_events;
 pub(super) mod receive;
-mod tickets_and_tokens;
+mod received_tickets_and_tokens;
 mod transmit;
 mod udp_datagram_counters;
 mod version_restart;
@@ -86,7 +86,7 @@ use negotiated_values::{Negotiated, session_details};
 use packet_observer::ConnectionObserver;
 use preferred_address::PreferredPath;
 use qlog_connection_events::PacketLog;
-use tickets_and_tokens::TicketsAndTokens;
+use received_tickets_and_tokens::TicketsAndTokens;
 use udp_datagram_counters::DatagramCounters;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which returns a reference to it for the connection's key.

@@ -1,6 +1,6 @@
 //! The negotiated values of a connection: version, application protocol, names, cryptography, transport parameters.
 //!
-//! Not here: the TLS session itself (`tls::handshake`), and tickets for later connections (`tickets_and_tokens`).
+//! Not here: the TLS session itself (`tls::handshake`), and tickets for later connections (`received_tickets_and_tokens`).
 
 use std::{net::SocketAddr, sync::Arc};
 

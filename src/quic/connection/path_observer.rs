@@ -2,13 +2,13 @@
 //! received PATH_RESPONSE frames (RFC 9000 section 8.2), and packets that are shortened.
 //!
 //! The observer exists while bytes are counted for the amplification limit, and after that until no acknowledgement
-//! has to be hidden any more. Not here: the addresses (`paths::validated_addresses`), and the choice of the frames
-//! that remain in a shortened packet (`workarounds::shortened_packet`).
+//! has to be hidden any more. Not here: the addresses (`paths::amplification_limits`), and the choice of the frames
+//! that remain in a shortened packet (`workarounds::amplification_limited_packet`).
 
 use bytes::BytesMut;
 use uringcore_wire::frame_iterator::{Frame, Frames};
 
-use crate::workarounds::shortened_packet::{Withheld, cut, is_response_alone};
+use crate::workarounds::amplification_limited_packet::{Withheld, cut, is_response_alone};
 
 #[derive(Default)]
 pub(crate) struct PathObserver {

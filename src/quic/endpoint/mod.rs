@@ -1,7 +1,7 @@
 //! The QUIC connections of one UDP socket: routing, timers, and fairness in sending.
 //!
 //! - `udp_datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
-//! - `accept`, `pending_accepts`: new connections, and those that wait for the application first.
+//! - `accept`, `session_lookup_wait`: new connections, and those that wait for the application first.
 //! - `version_negotiation`: versions, and clients that begin again with another one.
 //! - `connection_table`, `connection_updates`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
@@ -28,7 +28,7 @@ use uringcore_wire::packet_header::{KNOWN_VERSIONS, is_long};
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, Deadlines, EndpointSettings, EndpointStats,
     Event, ServerSetup,
-    accept_policy::{AcceptPolicy, pending_accepts::PendingAccepts},
+    accept_policy::{AcceptPolicy, pending_session_lookups::PendingSessionLookups},
     earliest,
     paths::address_aliases::AddressAliases,
 };
@@ -41,7 +41,7 @@ mod connection_updates;
 mod handshake_index;
 mod memory_shedding;
 mod migration;
-mod pending_accepts;
+mod session_lookup_wait;
 mod transmit;
 mod udp_datagram_dispatch;
 pub(super) mod version_negotiation;
@@ -136,7 +136,7 @@ pub struct Endpoint {
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
     deadlines: Deadlines<usize>,
-    pending_accepts: PendingAccepts,
+    pending_accepts: PendingSessionLookups,
     /// For an endpoint of one connection: its `Closed` event, if the first packets were answered with a close before
     /// the connection was returned.
     failed: Option<Event>,
@@ -237,7 +237,7 @@ impl Endpoint {
             eventful: VecDeque::new(),
             handshakes: Handshakes::default(),
             deadlines: Deadlines::default(),
-            pending_accepts: PendingAccepts::default(),
+            pending_accepts: PendingSessionLookups::default(),
             failed: None,
             responses: VecDeque::new(),
             resets: TokenBucket::new(RESETS),

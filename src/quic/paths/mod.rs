@@ -1,7 +1,7 @@
 //! The addresses and sockets that connections use (RFC 9000 section 9).
 //!
 //! - `path`: the local and remote addresses of one connection's packets.
-//! - `validated_addresses`: a client's validated address, and the amplification limits of other addresses.
+//! - `amplification_limits`: a client's validated address, and the amplification limits of other addresses.
 //! - `address_aliases`: addresses of servers that replace the address that quinn-proto has.
 //! - `peer_transport_parameters`: a server's preferred address, and a ban on migration.
 //!
@@ -9,6 +9,6 @@
 //! `endpoint::migration`).
 
 pub(super) mod address_aliases;
+pub(super) mod amplification_limits;
 pub(super) mod path;
 pub(super) mod peer_transport_parameters;
-pub(super) mod validated_addresses;

@@ -4,7 +4,7 @@
 //! - `frames`: the frames of a packet's payload.
 //! - `packet_header`: the header of a packet.
 //! - `transport_parameters`: transport parameters.
-//! - `unreported_packets`: received packets that were dropped.
+//! - `dropped_packets`: received packets that were dropped.
 //! - `recovery_metrics`: round-trip times and congestion.
 //! - `key_events`: creation and removal of keys.
 //! - `path_addresses`: addresses.
@@ -15,6 +15,7 @@
 //! packet in plain text (`tls::keys::packet_hook`). The data of an event is JSON; its name and time are separate. Not
 //! here: files, the wall clock, and an application's own events.
 
+mod dropped_packets;
 mod event_log;
 mod frames;
 mod json_writer;
@@ -23,7 +24,6 @@ mod packet_header;
 mod path_addresses;
 mod recovery_metrics;
 mod transport_parameters;
-mod unreported_packets;
 
 use std::{
     net::SocketAddr,
@@ -44,6 +44,7 @@ use crate::workarounds::{
     duplicate_packet_detection::ReceivedNumbers,
     lost_packet_detection::{Flight, Sent, Trigger},
 };
+use dropped_packets::UnreportedPackets;
 use event_log::EventLog;
 pub use event_log::{EVENTS_MAX, Recorded, Sink};
 use json_writer::{List, Object};
@@ -52,7 +53,6 @@ pub(crate) use path_addresses::Started;
 pub(crate) use recovery_metrics::Metrics;
 use recovery_metrics::Recovery;
 pub(crate) use transport_parameters::ConnectionIds;
-use unreported_packets::UnreportedPackets;
 
 /// The direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

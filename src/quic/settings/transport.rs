@@ -15,9 +15,9 @@ use crate::{
     tls::{ConfigError, PacketOptions},
     workarounds::{
         datagram_frame_send_buffer,
-        datagram_frame_size::DatagramLimit,
         growing_receive_window::{self, Credit},
-        long_header_length_panic::UDP_PAYLOAD_WITHOUT_PANIC_MAX,
+        large_udp_payload_panic::UDP_PAYLOAD_WITHOUT_PANIC_MAX,
+        max_datagram_frame_size::DatagramLimit,
         two_step_stream_limit,
     },
 };
@@ -75,7 +75,7 @@ pub struct TransportSettings {
     /// The number of packets after which the keys are updated (RFC 9001 section 6). `None`: near the limit of the
     /// cipher.
     pub key_update_packets: Option<u64>,
-    /// True to record packets for a qlog trace (`Connection::packet_log`).
+    /// True to record packets for a qlog trace (`Connection::qlog_recorder`).
     pub packet_log: bool,
     /// True to announce support of RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset), so that the peer may reset
     /// streams but keep their first bytes. This side never sends the frame.

@@ -171,7 +171,7 @@ impl SendQueue {
     }
 }
 
-/// A write of at least this many bytes becomes a piece of its own and is not copied here. `py::capi::buffer` decides
+/// A write of at least this many bytes becomes a piece of its own and is not copied here. `py::capi::bytes_like_objects` decides
 /// whether Python's object is copied before.
 const PIECE_MIN: usize = 16 << 10;
 /// Small writes are joined to pieces of at most this many bytes. A larger write is cut into such pieces.

@@ -16,7 +16,7 @@ mod memory_budget;
 mod migration;
 mod mutated_datagrams;
 mod packet_log_and_connection_id_events;
-mod pending_accepts;
+mod pending_session_lookups;
 mod pre_connect_commands;
 mod read_on_demand;
 mod resumption;

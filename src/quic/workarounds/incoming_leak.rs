@@ -1,7 +1,7 @@
 //! An `Incoming` of quinn-proto that is dropped leaks its entry in the endpoint.
 //!
 //! So each `Incoming` is passed to `accept`, `refuse`, `retry` or `ignore` (`quic::endpoint::accept`), even one that
-//! still waits when the endpoint itself is dropped (`quic::endpoint::pending_accepts`).
+//! still waits when the endpoint itself is dropped (`quic::endpoint::session_lookup_wait`).
 //!
 //! Assumed of quinn-proto: datagrams after a first packet are kept until its `Incoming` is accepted, refused, retried
 //! or ignored, even after a drop; `ignore` frees all of it.

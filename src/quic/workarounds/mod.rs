@@ -4,14 +4,14 @@
 //! Of quinn-proto:
 //!
 //! - `version_2_packets`: converts packets of version 2, because quinn-proto only has the layout of version 1.
-//! - `hidden_acks`: hides acknowledgements of a ServerHello.
+//! - `server_hello_ack_hiding`: hides acknowledgements of a ServerHello.
 //! - `transport_close`: sends a CONNECTION_CLOSE of the transport instead of the application's.
 //! - `path_challenge`: sends a packet of this crate instead of a PING.
-//! - `shortened_packet`: sends a part of a packet to an address that is not validated.
+//! - `amplification_limited_packet`: sends a part of a packet to an address that is not validated.
 //! - `reset_stream_at`: receives resets that keep the first bytes of a stream.
 //! - `acked_stream_prefix`: detects when the peer has the first bytes of a stream.
-//! - `padding_removal`: removes PADDING before quinn-proto reads it.
-//! - `long_header_length_panic`: the largest UDP payload with which quinn-proto does not panic.
+//! - `received_padding_removal`: removes PADDING before quinn-proto reads it.
+//! - `large_udp_payload_panic`: the largest UDP payload with which quinn-proto does not panic.
 //! - `authentic_datagram_detection`: detects if a datagram was authentic.
 //! - `duplicate_packet_detection`: detects packets that have arrived before.
 //! - `lost_packet_detection`: the packets that quinn-proto counts as lost, by number.
@@ -21,7 +21,7 @@
 //! - `incoming_leak`: a new connection that is dropped without a decision leaks memory.
 //! - `endpoint_table_memory`: the memory of tables after connections have ended.
 //! - `datagram_frame_send_buffer`: bytes of DATAGRAM frames in quinn-proto.
-//! - `datagram_frame_size`: the largest DATAGRAM frame that each side announces.
+//! - `max_datagram_frame_size`: the largest DATAGRAM frame that each side announces.
 //! - `received_offsets`: the offset up to which the data of each stream has arrived.
 //! - `growing_receive_window`: a receive window that grows with its use and can be taken back.
 //! - `rejected_early_data`: rejected 0-RTT data, and the size of its DATAGRAM frames.
@@ -44,31 +44,31 @@
 
 pub(crate) mod acked_stream_prefix;
 pub(crate) mod address_token_version;
+pub(crate) mod amplification_limited_packet;
 pub(crate) mod authentic_datagram_detection;
 pub(crate) mod congestion_controller_wrapper;
 pub(crate) mod datagram_frame_send_buffer;
-pub(crate) mod datagram_frame_size;
 pub(crate) mod duplicate_packet_detection;
 pub(crate) mod endpoint_table_memory;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_connection_id;
 pub(crate) mod growing_receive_window;
-pub(crate) mod hidden_acks;
 pub(crate) mod hkdf_labels;
 pub(crate) mod hkdf_wrapper;
 pub(crate) mod incoming_leak;
 pub(crate) mod issued_connection_ids;
 pub(crate) mod key_update_guard;
+pub(crate) mod large_udp_payload_panic;
 pub(crate) mod lazy_phase_keys;
-pub(crate) mod long_header_length_panic;
 pub(crate) mod lost_packet_detection;
-pub(crate) mod padding_removal;
+pub(crate) mod max_datagram_frame_size;
 pub(crate) mod path_challenge;
 pub(crate) mod received_offsets;
+pub(crate) mod received_padding_removal;
 pub(crate) mod rejected_early_data;
 pub(crate) mod reset_stream_at;
+pub(crate) mod server_hello_ack_hiding;
 pub(crate) mod session_export;
-pub(crate) mod shortened_packet;
 pub(crate) mod transport_close;
 pub(crate) mod two_step_stream_limit;
 pub(crate) mod version_2_packets;

@@ -19,7 +19,7 @@ import uringcore
 from tests.http.http2.client import Client, connected
 from tests.server.harness import Server
 from uringcore.http3 import RequestResetError
-from uringcore.http3._origin_connection import OriginConnection
+from uringcore.http3._unpooled_connection import OriginConnection
 
 WAIT_SECONDS = 40.0
 

@@ -15,7 +15,7 @@ import uringcore.http3
 from tests.server.harness import command
 from tests.support.certificates import make
 from tests.support.handmade_certificates import with_subject
-from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._unpooled_connection import connect as connect_origin
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._certificate_subject import subject

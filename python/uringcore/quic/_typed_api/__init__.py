@@ -11,7 +11,7 @@
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |
 | ``field_type_checks`` | checks the types of their fields |
-| ``connection_protocol`` | the protocol object of a connection, which gets its events |
+| ``connection_event_dispatch`` | the protocol object of a connection, which gets its events |
 | ``awaitable_context`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``unclosed_objects`` | unreferenced connections, streams and listeners: their end, and a warning |
 | ``sendfile`` | ``sendfile`` |

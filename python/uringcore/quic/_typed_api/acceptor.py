@@ -7,7 +7,7 @@ import asyncio
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._typed_api.accept_backlog import Backlog
 from uringcore.quic._typed_api.config import ServerConfig
-from uringcore.quic._typed_api.connection_protocol import ConnectionProtocol
+from uringcore.quic._typed_api.connection_event_dispatch import ConnectionProtocol
 from uringcore.quic._typed_api.listener_settings import ListenerSettings
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.packet import QuicErrorCode

@@ -13,7 +13,7 @@ from uringcore.quic._open_endpoint import begin_at, connect_first
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext
 from uringcore.quic._typed_api.config import ClientConfig
 from uringcore.quic._typed_api.connection import Connection
-from uringcore.quic._typed_api.connection_protocol import ConnectionProtocol
+from uringcore.quic._typed_api.connection_event_dispatch import ConnectionProtocol
 from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
 

@@ -301,7 +301,7 @@ impl Connection {
     }
 }
 
-/// Completes a field block in `buffer`, which begins behind the space for a frame header at `begin`. A block that is
+/// Completes a field block in `bytes_like_objects`, which begins behind the space for a frame header at `begin`. A block that is
 /// larger than a frame is continued (RFC 9113 section 6.10).
 fn frame_block(buffer: &mut Vec<u8>, begin: usize, stream_id: u32, end: bool, frame_max: usize) {
     let length = buffer.len() - begin - HEADER_BYTES;

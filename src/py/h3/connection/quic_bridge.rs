@@ -19,7 +19,7 @@ use rustc_hash::FxHashSet;
 use uringcore_h3::{Event, Logged, Output, QueuedConnection};
 
 use super::H3ConnectionCore;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::gil_cell::GilCell;
 use crate::h3::qlog_trace;
 use crate::h3::quic_event_kinds::EventKinds;
@@ -68,7 +68,7 @@ impl OpenConnection {
         let stream_id: u64 = event.getattr(intern!(py, "stream_id"))?.extract()?;
         let object = event.getattr(intern!(py, "data"))?;
         let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
-        let data = buffer::contiguous(&object, "data")?;
+        let data = bytes_like_objects::contiguous(&object, "data")?;
         // aioquic's event has no attribute `early_data`.
         let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
             Some(early) => early.is_truthy()?,

@@ -8,7 +8,7 @@ use uringcore_quic::ConnectionKey;
 
 use super::{ConnectionPhase, QuicConnectionCore};
 use crate::capi::address;
-use crate::quic::client_and_server_setup::{QuicClientSetup, QuicServerSetup};
+use crate::quic::client_and_server_config::{QuicClientSetup, QuicServerSetup};
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::events;
 

@@ -14,7 +14,7 @@ use uringcore_io::net;
 
 use super::{BaseTransport, Descriptor};
 use crate::capi::address;
-use crate::sock::socket_object;
+use crate::sock::socket_object_creation;
 
 /// The Python module `_transport_extra_info.py`, which `uringcore._loop` has imported.
 pub fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
@@ -46,7 +46,7 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
         Found::Nothing => return Ok(None),
         Found::Number(number) => number,
     };
-    let made = socket_object::object_over(py, number)?;
+    let made = socket_object_creation::object_over(py, number)?;
     let kept = made.clone().unbind();
     // Python code ran while the socket was made. Meanwhile another thread may have made the socket, or the transport
     // may have ended.

@@ -24,7 +24,7 @@ use uringcore_engine::{Direction, NextReceive, StreamBytes};
 use uringcore_io::{Errno, net};
 
 use super::StreamTransport;
-use crate::capi::buffer;
+use crate::capi::bytes_like_objects;
 use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
 use crate::sock::socket_attributes;
@@ -81,7 +81,7 @@ impl StreamTransport {
             Receiver::Native(receive) => return Self::receive_natively_from(base, fd, receive),
             Receiver::Bytes => {}
         }
-        let received = buffer::received(py, fd, RECEIVE_MAX);
+        let received = bytes_like_objects::received(py, fd, RECEIVE_MAX);
         let received = received.map(|bytes| bytes.into_bound(py));
         let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
         Self::note_received(base.get(), py, count, next_receive(count))?;
@@ -173,7 +173,7 @@ impl StreamTransport {
         let received = match &target {
             // The protocol has ended the connection in get_buffer().
             _ if this.shared.is_closing() => return Ok(()),
-            Ok(target) => buffer::receive_into(target, fd),
+            Ok(target) => bytes_like_objects::receive_into(target, fd),
             Err(error) => Err(error.clone_ref(py)),
         };
         let (result, room) = match received {
@@ -299,7 +299,7 @@ impl StreamTransport {
             };
             let copied = protocol
                 .call_method1(intern!(py, "get_buffer"), (-1,))
-                .and_then(|target| buffer::copy_into(&target, &data));
+                .and_then(|target| bytes_like_objects::copy_into(&target, &data));
             let count = match copied {
                 Ok(count) => count,
                 Err(error) => {

@@ -6,7 +6,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `session_factories` | factories of the sessions, from configurations that connections share |
-//! | `extensions_and_recording` | extensions and recording of packets, for both roles |
+//! | `packet_options` | extensions and recording of packets, for both roles |
 //! | `client_hello_buffer` | buffers a ClientHello until it is complete |
 //! | `error_text` | texts for TLS failures |
 //!
@@ -38,24 +38,23 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     workarounds::{
-        datagram_frame_size,
         hkdf_labels::Scope,
         lazy_phase_keys::KeyPhases,
-        rejected_early_data,
+        max_datagram_frame_size, rejected_early_data,
         session_export::{self, Exporter},
     },
 };
 
 mod client_hello_buffer;
 pub(super) mod error_text;
-mod extensions_and_recording;
+mod packet_options;
 mod session_factories;
 #[cfg(test)]
 mod tests;
 
 use client_hello_buffer::{ClientHelloBuffer, Progress};
 use error_text::transport_error;
-pub(crate) use extensions_and_recording::PacketOptions;
+pub(crate) use packet_options::PacketOptions;
 pub(crate) use session_factories::{ClientCrypto, ServerCrypto, server_initial_keys};
 
 /// Details of a session for the QUIC layer. quinn-proto returns them as `handshake_data`.
@@ -430,7 +429,7 @@ impl crypto::Session for Session {
                 if let Some(recorder) = self.hook.recorder() {
                     recorder.remote_parameters(bytes);
                 }
-                let bytes = datagram_frame_size::understood(bytes);
+                let bytes = max_datagram_frame_size::understood(bytes);
                 Ok(Some(TransportParameters::read(
                     self.side(),
                     &mut Cursor::new(&*bytes),

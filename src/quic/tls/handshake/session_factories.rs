@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use super::client_hello_buffer::ClientHelloBuffer;
-use super::extensions_and_recording::PacketOptions;
+use super::packet_options::PacketOptions;
 use super::{Inner, Session, Waiting};
 use crate::{
     qlog::{ConnectionIds, Recorder},

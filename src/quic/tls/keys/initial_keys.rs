@@ -17,7 +17,7 @@ use super::{SAMPLE_LEN, TAG_LEN, mask, name, open, packet_hook::PacketHook, seal
 use crate::{
     qlog::Epoch,
     tls::versions::Versions,
-    workarounds::{hidden_acks, padding_removal, version_2_packets},
+    workarounds::{received_padding_removal, server_hello_ack_hiding, version_2_packets},
 };
 
 /// Keys of Initial packets of every version that may arrive (RFC 9001 section 5.2, RFC 9369 section 3.3.1).
@@ -188,11 +188,11 @@ impl crypto::PacketKey for RemoteInitial {
         self.0.versions.received(version);
         let side = self.0.derived.side;
         if side.is_server() && self.0.versions.switched() == Some(version) {
-            hidden_acks::hide(payload);
+            server_hello_ack_hiding::hide(payload);
         }
         match side {
-            Side::Server => padding_removal::fold(payload),
-            Side::Client => padding_removal::cut(payload),
+            Side::Server => received_padding_removal::fold(payload),
+            Side::Client => received_padding_removal::cut(payload),
         }
         Ok(())
     }

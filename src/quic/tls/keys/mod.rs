@@ -26,7 +26,7 @@ use uringcore_wire::packet_header::Space;
 
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    workarounds::{padding_removal, version_2_packets},
+    workarounds::{received_padding_removal, version_2_packets},
 };
 
 pub(super) mod address_token_keys;
@@ -148,7 +148,7 @@ impl crypto::PacketKey for PacketKey {
                 open(&*self.key, self.space, &self.hook, packet, &header, payload)
             }
         }?;
-        padding_removal::cut(payload);
+        received_padding_removal::cut(payload);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use uringcore_wire::packet_header::Space;
 
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
 use crate::workarounds::{
-    datagram_frame_size::DatagramLimit, path_challenge::ProbeSlot,
+    max_datagram_frame_size::DatagramLimit, path_challenge::ProbeSlot,
     received_offsets::ReceivedOffsets, reset_stream_at::ResetSlot,
 };
 

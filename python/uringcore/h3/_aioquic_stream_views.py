@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from uringcore._uringcore import H3ConnectionCore
+from uringcore.h3._aioquic_frames_and_headers import H3Stream, HeadersState
 from uringcore.h3._codes_and_errors import StreamType
-from uringcore.h3._frame_and_header_checks import H3Stream, HeadersState
 
 __all__ = ["LiveStream", "StreamTable"]
 

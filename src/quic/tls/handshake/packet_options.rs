@@ -7,7 +7,7 @@ use quinn_proto::transport_parameters::TransportParameters;
 use crate::{
     qlog::Recorder,
     tls::keys::packet_hook::PacketHook,
-    workarounds::{datagram_frame_size::DatagramLimit, reset_stream_at},
+    workarounds::{max_datagram_frame_size::DatagramLimit, reset_stream_at},
 };
 
 /// Extensions that transport parameters announce, and the recording of packets, for all connections of an endpoint.

@@ -1,7 +1,7 @@
 """HTTP/1.1 for ``uringcore get --http1.1``: the standard library's client, in a thread.
 
-It has the shape of :class:`~uringcore.http3._origin_connection.OriginConnection` as far as the command needs
-it. Programs that need HTTP/1.1 use another client.
+It has the shape of :class:`~uringcore.http3._unpooled_connection.OriginConnection` as far as the command
+needs it. Programs that need HTTP/1.1 use another client.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //! derived from public data, so no handshake is needed (RFC 9001 section 5.2).
 //!
 //! Not here: the fields of a ClientHello (`wire::tls::client_hello`) and the use of its tickets
-//! (`endpoint::pending_accepts`).
+//! (`endpoint::session_lookup_wait`).
 
 use std::collections::BTreeMap;
 

@@ -12,8 +12,8 @@
 //! A waiting connection counts as a connection of its address and as a handshake in progress. A server that accepts
 //! no more connections still serves it; a server that closes its connections refuses it.
 //!
-//! Not here: reading the tickets (`first_packets`), and the endpoint's handling of waiting connections
-//! (`endpoint::pending_accepts`).
+//! Not here: reading the tickets (`initial_client_hello`), and the endpoint's handling of waiting connections
+//! (`endpoint::session_lookup_wait`).
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -25,13 +25,13 @@ use quinn_proto::Incoming;
 use uringcore_limits::memory_budget::AddressBlock;
 use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
 
-use super::first_packets::FirstPackets;
+use super::initial_client_hello::FirstPackets;
 use crate::{Deadlines, Event};
 
 /// The waiting connections of an endpoint, by number.
 #[derive(Default)]
-pub(crate) struct PendingAccepts {
-    pub waiting: HashMap<u64, PendingAccept>,
+pub(crate) struct PendingSessionLookups {
+    pub waiting: HashMap<u64, PendingSessionLookup>,
     /// The number of the next connection. Numbers are never reused, because a late answer must not match another
     /// connection.
     next_number: u64,
@@ -50,7 +50,7 @@ pub(crate) struct PendingAccepts {
 }
 
 /// A new connection that waits.
-pub(crate) struct PendingAccept {
+pub(crate) struct PendingSessionLookup {
     pub incoming: Incoming,
     pub packets: FirstPackets,
     /// The client address at which the connection is counted. `None` if addresses have no limit.
@@ -66,11 +66,11 @@ pub(crate) struct PendingAccept {
     pub received: usize,
     /// The QUIC version of the first packet. A token for the client is sealed for that version.
     pub version: u32,
-    /// The connection's entry in [`PendingAccepts`]' deadlines.
+    /// The connection's entry in [`PendingSessionLookups`]' deadlines.
     pub deadline: Option<Instant>,
 }
 
-impl PendingAccepts {
+impl PendingSessionLookups {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -119,7 +119,7 @@ impl PendingAccepts {
     }
 
     /// Adds a datagram to the waiting connection `number`. `None` if its ClientHello would exceed the memory bound.
-    pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&PendingAccept> {
+    pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&PendingSessionLookup> {
         let pending = self.waiting.get(&number)?;
         let (address, before) = (pending.address(), pending.packets.kept_bytes());
         if !self.has_hello_room(address, before) {
@@ -156,7 +156,7 @@ impl PendingAccepts {
     }
 
     /// Adds a connection, or puts one back with another deadline.
-    pub fn insert(&mut self, number: u64, mut pending: PendingAccept, deadline: Instant) {
+    pub fn insert(&mut self, number: u64, mut pending: PendingSessionLookup, deadline: Instant) {
         self.deadlines
             .set(number, &mut pending.deadline, Some(deadline));
         self.count(pending.address(), pending.packets.kept_bytes());
@@ -168,7 +168,7 @@ impl PendingAccepts {
         self.waiting.insert(number, pending);
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<PendingAccept> {
+    pub fn remove(&mut self, number: u64) -> Option<PendingSessionLookup> {
         let mut pending = self.waiting.remove(&number)?;
         self.deadlines.remove(number, &mut pending.deadline);
         self.uncount(pending.address(), pending.packets.kept_bytes());
@@ -180,7 +180,7 @@ impl PendingAccepts {
     }
 
     /// Removes and returns all waiting connections. Later answers of the application match none of the next ones.
-    pub fn take_all(&mut self) -> impl Iterator<Item = PendingAccept> + use<> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = PendingSessionLookup> + use<> {
         let empty = Self {
             next_number: self.next_number,
             ..Self::default()
@@ -198,7 +198,7 @@ impl PendingAccepts {
         &mut self,
         now: Instant,
         number: u64,
-        mut pending: PendingAccept,
+        mut pending: PendingSessionLookup,
         tickets: Vec<Vec<u8>>,
     ) {
         pending.is_asked = true;
@@ -215,7 +215,7 @@ impl PendingAccepts {
     }
 }
 
-impl PendingAccept {
+impl PendingSessionLookup {
     fn address(&self) -> AddressBlock {
         self.incoming.remote_address().ip().into()
     }

@@ -9,7 +9,7 @@ use uringcore_engine::{Piece, WriteOutcome};
 use uringcore_io::SentFile;
 
 use super::StreamTransport;
-use crate::capi::buffer::Outgoing;
+use crate::capi::bytes_like_objects::Outgoing;
 use crate::transport::base_transport::{BaseTransport, Receiver};
 use crate::transport::native_protocol::NativeReceive;
 

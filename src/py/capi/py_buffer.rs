@@ -1,4 +1,4 @@
-//! [`BufferView`]: a Python buffer, held open while Rust reads or fills it. `buffer` explains the ownership of its
+//! [`BufferView`]: a Python buffer, held open while Rust reads or fills it. `bytes_like_objects` explains the ownership of its
 //! memory.
 
 use pyo3::exceptions::PyMemoryError;

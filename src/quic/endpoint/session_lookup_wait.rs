@@ -1,7 +1,7 @@
 //! New connections that wait until the application has looked up their sessions and tokens: how a wait begins and
 //! ends.
 //!
-//! Not here: the table of waiting connections and its bounds (`accept_policy::pending_accepts`).
+//! Not here: the table of waiting connections and its bounds (`accept_policy::pending_session_lookups`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -14,8 +14,8 @@ use crate::{
     Retry,
     accept_policy::{
         Cause,
-        first_packets::{self, FirstPackets},
-        pending_accepts::{HELLO_TIMEOUT, PendingAccept, UNPROVED_MAX},
+        initial_client_hello::{self, FirstPackets},
+        pending_session_lookups::{HELLO_TIMEOUT, PendingSessionLookup, UNPROVED_MAX},
     },
 };
 
@@ -43,7 +43,7 @@ impl Endpoint {
         let Some(datagram) = self.pending_accepts.datagram.take() else {
             return;
         };
-        let destination = first_packets::destination(&datagram);
+        let destination = initial_client_hello::destination(&datagram);
         let number = destination.and_then(|id| self.pending_accepts.unfinished.get(id).copied());
         let Some(number) = number.filter(|number| self.pending_accepts.is_from(*number, remote))
         else {
@@ -103,7 +103,7 @@ impl Endpoint {
         let block = self
             .accept_policy
             .count_accepted(now, incoming.remote_address().ip());
-        let pending = PendingAccept {
+        let pending = PendingSessionLookup {
             incoming,
             packets,
             block,

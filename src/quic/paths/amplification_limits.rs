@@ -5,7 +5,7 @@
 //! client is at its validated address and nothing is sent anywhere else, nothing is counted.
 //!
 //! Not here: the frames that validate an address (`connection::path_observer`), and shortened packets
-//! (`workarounds::shortened_packet`).
+//! (`workarounds::amplification_limited_packet`).
 
 use std::{
     net::SocketAddr,

@@ -15,7 +15,7 @@ use super::event_delivery::EventGroup;
 use super::session_store_queries::Answer;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::quic::client_and_server_setup::QuicServerSetup;
+use crate::quic::client_and_server_config::QuicServerSetup;
 use crate::quic::clock_conversion::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::session_stores::ForeignStore;

@@ -106,7 +106,7 @@ macro_rules! coroutine_methods {
                 &self,
                 py: pyo3::Python<'_>,
             ) -> pyo3::PyResult<Option<pyo3::Py<pyo3::PyAny>>> {
-                $crate::capi::coroutine::next(&self.0, py)
+                $crate::capi::coroutine_methods::next(&self.0, py)
             }
 
             fn send(
@@ -114,7 +114,7 @@ macro_rules! coroutine_methods {
                 py: pyo3::Python<'_>,
                 value: &pyo3::Bound<'_, pyo3::PyAny>,
             ) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::send(&self.0, py, value)
+                $crate::capi::coroutine_methods::send(&self.0, py, value)
             }
 
             #[pyo3(signature = (*args))]
@@ -123,38 +123,38 @@ macro_rules! coroutine_methods {
                 py: pyo3::Python<'_>,
                 args: &pyo3::Bound<'_, pyo3::types::PyTuple>,
             ) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::throw(&self.0, py, args)
+                $crate::capi::coroutine_methods::throw(&self.0, py, args)
             }
 
             fn close(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<()> {
-                $crate::capi::coroutine::Coroutine::close(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::close(&self.0, py)
             }
 
             /// CPython's coroutine type, because anyio makes a task only of an object for which `inspect.iscoroutine`
             /// is True.
             #[getter(__class__)]
             fn class(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::class(py)
+                $crate::capi::coroutine_methods::class(py)
             }
 
             #[getter]
             fn __name__(&self, py: pyo3::Python<'_>) -> std::borrow::Cow<'static, str> {
-                $crate::capi::coroutine::Coroutine::name(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::name(&self.0, py)
             }
 
             #[getter]
             fn __qualname__(&self, py: pyo3::Python<'_>) -> std::borrow::Cow<'static, str> {
-                $crate::capi::coroutine::Coroutine::qualname(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::qualname(&self.0, py)
             }
 
             #[getter]
             fn cr_await(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::Coroutine::awaited(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::awaited(&self.0, py)
             }
 
             #[getter]
             fn cr_code(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::Coroutine::code(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::code(&self.0, py)
             }
 
             #[getter]
@@ -162,39 +162,39 @@ macro_rules! coroutine_methods {
                 &self,
                 py: pyo3::Python<'_>,
             ) -> pyo3::PyResult<Option<pyo3::Py<pyo3::PyAny>>> {
-                $crate::capi::coroutine::Coroutine::frame(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::frame(&self.0, py)
             }
 
             #[getter]
             fn cr_origin(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
-                $crate::capi::coroutine::Coroutine::origin(&self.0, py)
+                $crate::capi::coroutine_methods::Coroutine::origin(&self.0, py)
             }
 
             #[getter]
             fn cr_running(&self, py: pyo3::Python<'_>) -> bool {
-                let state = $crate::capi::coroutine::Coroutine::state(&self.0, py);
-                state == $crate::capi::coroutine::CoroutineState::Running
+                let state = $crate::capi::coroutine_methods::Coroutine::state(&self.0, py);
+                state == $crate::capi::coroutine_methods::CoroutineState::Running
             }
 
             /// Read by `inspect.getcoroutinestate` from CPython 3.11 on.
             #[getter]
             fn cr_suspended(&self, py: pyo3::Python<'_>) -> bool {
-                let state = $crate::capi::coroutine::Coroutine::state(&self.0, py);
-                state == $crate::capi::coroutine::CoroutineState::Suspended
+                let state = $crate::capi::coroutine_methods::Coroutine::state(&self.0, py);
+                state == $crate::capi::coroutine_methods::CoroutineState::Suspended
             }
 
             /// Read by `inspect.getcoroutinestate` from CPython 3.15 on.
             #[getter]
             fn cr_state(&self, py: pyo3::Python<'_>) -> &'static str {
-                $crate::capi::coroutine::Coroutine::state(&self.0, py).name()
+                $crate::capi::coroutine_methods::Coroutine::state(&self.0, py).name()
             }
 
             fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
-                $crate::capi::coroutine::Coroutine::traverse(&self.0, &visit)
+                $crate::capi::coroutine_methods::Coroutine::traverse(&self.0, &visit)
             }
 
             fn __clear__(&self, py: pyo3::Python<'_>) {
-                $crate::capi::coroutine::Coroutine::clear(&self.0, py);
+                $crate::capi::coroutine_methods::Coroutine::clear(&self.0, py);
             }
         }
     };
@@ -253,7 +253,7 @@ pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<
         CoroutineState::Running | CoroutineState::Suspended => intern!(py, "WAITING"),
         CoroutineState::Closed => return Ok(None),
     };
-    let frames = py.import(intern!(py, "uringcore._coroutine_frames"))?;
+    let frames = py.import(intern!(py, "uringcore._rust_coroutine_frames"))?;
     let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
     Ok(Some(frame.unbind()))
 }

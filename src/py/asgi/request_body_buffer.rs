@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::capi::buffer::bytes_of;
+use crate::capi::bytes_like_objects::bytes_of;
 
 #[derive(Default)]
 pub(super) enum Body {

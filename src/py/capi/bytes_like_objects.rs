@@ -1,4 +1,4 @@
-//! Python buffers held as `Bytes`. Only this file and `buffer_view` keep a pointer into a Python object.
+//! Python buffers held as `Bytes`. Only this file and `py_buffer` keep a pointer into a Python object.
 //!
 //! **Ownership of the memory.** A buffer view keeps its object from freeing or moving the memory, but does not
 //! prevent writes to it. `bytes` objects never change. The memory of other objects cannot change while this code
@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use uringcore_io::net;
 
-use crate::capi::buffer_view::BufferView;
 use crate::capi::fresh_bytes::FreshBytes;
+use crate::capi::py_buffer::BufferView;
 
 /// A `bytes` object that stays alive for as long as the kernel or a queue needs its contents.
 struct HeldBytes {

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from uringcore._uringcore import ReceiveStream, SendStream, Stream
 from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedError
 from uringcore.webtransport._session import Session
-from uringcore.webtransport._session_state import SessionState
+from uringcore.webtransport._session_lifecycle import SessionState
 
 __all__ = ["MessageMakers", "StreamsById"]
 

@@ -1,7 +1,7 @@
 //! Memory of Rust that C code of the interpreter reads or fills during one call, through an object with the buffer
 //! protocol.
 //!
-//! Not here: buffers that outlive a call (`buffer`), and `bytes` under construction (`fresh_bytes`).
+//! Not here: buffers that outlive a call (`bytes_like_objects`), and `bytes` under construction (`fresh_bytes`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::capi::buffer_view::BufferView;
+use crate::capi::py_buffer::BufferView;
 
 /// An object with the buffer protocol over memory of Rust, for the length of one call.
 ///

@@ -20,12 +20,12 @@ from uringcore._uringcore import (
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import QuicConfigurationError, QuicError
 from uringcore.quic._typed_api.config import EndpointConfig
-from uringcore.quic._typed_api.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_event_dispatch import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.events import HandshakeCompleted
+from uringcore.webtransport._session_lifecycle import SessionState
 from uringcore.webtransport._session_request import parameters_of
-from uringcore.webtransport._session_state import SessionState
 
 __all__ = [
     "SESSIONS_MAX",

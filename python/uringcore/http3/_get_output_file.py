@@ -15,7 +15,12 @@ import sys
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from uringcore.http3._exit_status import CANNOT_RESUME, WRITE_ERROR, CommandFailure, write_errors
+from uringcore.http3._get_exit_status import (
+    CANNOT_RESUME,
+    WRITE_ERROR,
+    CommandFailure,
+    write_errors,
+)
 
 __all__ = ["OutputFile"]
 

@@ -7,7 +7,7 @@ use bytes::{Buf, BytesMut};
 use super::{Connection, Phase};
 use crate::http2::error::Fault;
 use crate::http2::frame_codec::{FrameHeader, HEADER_BYTES, PAYLOAD_MAX, PREFACE, flag, kind};
-use crate::tcp_input::release_large_buffer;
+use crate::input_buffer_shrink::release_large_buffer;
 use crate::tcp_output::Closing;
 
 impl Connection {
