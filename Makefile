@@ -84,9 +84,11 @@ fetch: $(DEV_VENV)
 test-rust:
 	@MUTATED=1000000 cargo test $(RUST_TESTS)
 
-# One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
-# (.ci/debian_unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
-# the end (.ci/retry.py); not with -x or --maxfail, after which nobody knows of the tests that had no turn.
+# One interpreter after the other: every test on the default one; on the others, no test whose result is the same under
+# every interpreter (`wire`), and each test of code above the driver on one backend, in turn. The versions that the machine
+# lacks come from Debian's unstable packages (.ci/debian_unstable.py), where that can be. With RETRY=1, as `.ci/run` has it,
+# tests that failed run once more, alone and at the end (.ci/retry.py); not with -x or --maxfail, after which nobody knows of
+# the tests that had no turn.
 RETRY ?=
 ifneq ($(and $(RETRY),$(filter -x% --exitfirst --maxfail%,$(PYTEST))),)
 $(error RETRY runs nothing again after -x or --maxfail: leave out one of them)
@@ -96,11 +98,12 @@ test-all: test-rust fetch
 	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \
 	failed=; \
 	while read -r role version path; do \
-	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
+	    extras=test; share=(-m "not wire" --backends-in-turn); \
+	    if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; share=(); fi; \
 	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
 	    echo "== pytest on CPython $$version ($$role)"; \
 	    rm -rf ".pytest_cache/$$version"; \
-	    ".venv-$$version/bin/python" $(PYTEST_RUN) -o cache_dir=".pytest_cache/$$version" $(PYTEST) < /dev/null \
+	    ".venv-$$version/bin/python" $(PYTEST_RUN) -o cache_dir=".pytest_cache/$$version" "$${share[@]}" $(PYTEST) < /dev/null \
 	    || failed+=" $$version=$$?"; \
 	done <<< "$$interpreters"; \
 	if [[ -n $$failed && -n "$(RETRY)" ]]; then $(PYTHON) .ci/retry.py $$failed; \

@@ -1,9 +1,10 @@
-"""One backend for each case: the option ``--backends-in-turn``, which ``make test`` gives.
+"""One backend for each case: the option ``--backends-in-turn``, which ``make test`` gives, and ``make test-all`` on
+interpreters other than the default one.
 
 Tests with the marker ``either_backend`` run on io_uring and on epoll, although they test code above the
 driver: frames, fields, limits, logs, options. With the option each of their cases runs on one of the two;
-cases of one test take them in turn, so that both run a half. Without it, as in ``make test-all``, every case
-runs on both.
+cases of one test take them in turn, so that both run a half. Without it, as in ``make test-all`` on the
+default interpreter, every case runs on both.
 """
 
 from __future__ import annotations
