@@ -1,5 +1,6 @@
-"""One backend for each case: the option ``--backends-in-turn``, which ``make test`` gives, and ``make test-all``
-on interpreters other than the default one.
+"""One backend for each case: the option ``--backends-in-turn``.
+
+``make test`` gives it, and ``make test-all`` does on interpreters other than the default one.
 
 Tests with the marker ``either_backend`` run on io_uring and on epoll, although they test code above the
 driver: frames, fields, limits, logs, options. With the option each of their cases runs on one of the two;
