@@ -13,7 +13,7 @@ def certificate(pki):
     return str(pki.server.certfile), str(pki.server.keyfile)
 
 
-@pytest.mark.parametrize("protocol", ["http/1.1", "h3"])
+@pytest.mark.parametrize("protocol", ["h2", "h3"])
 def test_the_status_page(page, start, protocol):
     http3 = protocol == "h3"
     server = start("--status-page", "/status", *([] if http3 else ["--no-http3"]), http3=http3)
