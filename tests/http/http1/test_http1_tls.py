@@ -269,6 +269,35 @@ def test_input_that_is_no_client_hello_gets_an_alert_and_the_end(start_tls, garb
         assert get(secure) == b"hello"
 
 
+def handshake_record(content):
+    return b"\x16\x03\x01" + len(content).to_bytes(2, "big") + content
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        handshake_record(b"\x01\x01\x00\x00"),
+        handshake_record(b"\x01\x00\x02\x00\x03\x03") + b"\x17\x03\x03\x00\x01\x00",
+        handshake_record(b"\x01\x00\xf0\x00\x03\x03" + bytes(15000))
+        + handshake_record(bytes(15000)),
+        handshake_record(b"\x01\x00\x00\x01\x00" + b"\x01\x00\x00\x01\x00"),
+    ],
+    ids=["too-long-message", "another-type-inside-a-message", "too-long-hello", "two-messages"],
+)
+def test_a_handshake_that_fails_inside_its_bytes_ends_one_connection(start_tls, broken):
+    """What rustls remembers of a message must not outlive the bytes."""
+    server = start_tls()
+    with raw(server) as sock:
+        sock.sendall(broken)
+        with contextlib.suppress(ConnectionResetError):
+            while sock.recv(1000):
+                pass
+    with connected(server, context_for(server)) as secure:
+        assert get(secure) == b"hello"
+    assert "panicked" not in server.log()
+    assert "Traceback" not in server.log()
+
+
 def test_records_may_arrive_byte_by_byte(start_tls):
     server = start_tls()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -126,8 +126,8 @@ impl ServerSession {
         };
         outcome.map_err(|error| {
             self.has_failed = true;
-            self.incoming = BytesMut::new();
             self.drain_alerts(records);
+            self.incoming = BytesMut::new();
             Failure(error)
         })
     }
@@ -248,15 +248,18 @@ impl ServerSession {
         }
     }
 
-    /// Appends the alert of a failure.
+    /// Appends the alert of a failure. rustls remembers places of the bytes that it has not discarded, so these must
+    /// still be there.
     fn drain_alerts(&mut self, records: &mut Vec<u8>) {
         loop {
-            let UnbufferedStatus { state, .. } = self.tls.process_tls_records(&mut []);
+            let UnbufferedStatus { discard, state } =
+                self.tls.process_tls_records(&mut self.incoming);
             match state {
                 Ok(ConnectionState::EncodeTlsData(message)) => encode(message, records),
                 Ok(ConnectionState::TransmitTlsData(sent)) => sent.done(),
                 _ => return,
             }
+            self.incoming.advance(discard);
         }
     }
 }
