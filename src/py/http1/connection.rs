@@ -28,7 +28,7 @@ use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
 use crate::capi::gil_cell::GilCell;
 use crate::http2::Http2Connection;
-use crate::tcp::connection_info::Ends;
+use crate::tcp::connection_info::{Ends, HasEnds, connection_info};
 use crate::tcp::lower_transport::LowerTransport;
 use crate::tcp::server_connections::{TcpConnection, TcpService, negotiated_protocol};
 use crate::transport::native_protocol::NativeProtocol;
@@ -452,7 +452,7 @@ impl Http1Connection {
         if Self::answers_with_file(slf, &received) {
             return Ok(());
         }
-        let made = match this.connection_info(py) {
+        let made = match connection_info(py, &this.state, this.service.get()) {
             Ok(None) => return Ok(()),
             Ok(Some(info)) => {
                 Self::new_request(slf, &received, &info).map(|request| (request, info))
@@ -551,37 +551,15 @@ impl Http1Connection {
             drop(old);
         })
     }
+}
 
-    /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
-    fn connection_info<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
-        let service = self.service.get();
-        let known = self.state.with(py, |state| {
-            let ends = state.ends.as_ref().filter(|_| state.lower.is_some())?;
-            Some(ends.known_info(py, service))
-        });
-        match known {
-            None => return Ok(None),
-            Some(Some(info)) => return Ok(Some(info)),
-            Some(None) => {}
-        }
-        let ends = || {
-            self.state.with(py, |state| {
-                state.ends.as_ref().map(|ends| ends.clone_ref(py))
-            })
-        };
-        let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
-            return Ok(None);
-        };
-        match known.make_tls(py, service, &lower)? {
-            None => Ok(Some(known.info(py))),
-            Some(tls) => {
-                let old = self
-                    .state
-                    .with(py, |state| state.ends.as_mut()?.keep_tls(tls));
-                drop(old);
-                Ok(ends().map(|ends| ends.info(py)))
-            }
-        }
+impl HasEnds for Http1State {
+    fn ends(&mut self) -> Option<&mut Ends> {
+        self.ends.as_mut()
+    }
+
+    fn lower(&self) -> Option<&LowerTransport> {
+        self.lower.as_ref()
     }
 }
 

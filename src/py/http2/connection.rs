@@ -28,7 +28,7 @@ use crate::asgi::open_file_permits::FileClient;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, ConnectionInfo};
 use crate::capi::gil_cell::GilCell;
-use crate::tcp::connection_info::Ends;
+use crate::tcp::connection_info::{Ends, HasEnds, connection_info};
 use crate::tcp::lower_transport::LowerTransport;
 use crate::tcp::server_connections::{TcpConnection, TcpService};
 use crate::transport::native_protocol::NativeProtocol;
@@ -396,7 +396,7 @@ impl Http2Connection {
             return Ok(());
         }
         let ends = match this.is_short_of_memory(py) {
-            false => this.ends(py),
+            false => connection_info(py, &this.state, this.service.get()),
             true => Ok(None),
         };
         let made = match ends {
@@ -479,35 +479,15 @@ impl Http2Connection {
         };
         Bound::new(py, request)
     }
+}
 
-    /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
-    fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
-        let service = self.service.get();
-        let known = self.state.with(py, |state| {
-            let ends = state.ends.as_ref().filter(|_| state.lower.is_some())?;
-            Some(ends.known_info(py, service))
-        });
-        match known {
-            None => return Ok(None),
-            Some(Some(info)) => return Ok(Some(info)),
-            Some(None) => {}
-        }
-        let ends = || {
-            self.state.with(py, |state| {
-                state.ends.as_ref().map(|ends| ends.clone_ref(py))
-            })
-        };
-        let (Some(known), Some(lower)) = (ends(), self.lower(py)) else {
-            return Ok(None);
-        };
-        if let Some(tls) = known.make_tls(py, service, &lower)? {
-            let old = self
-                .state
-                .with(py, |state| state.ends.as_mut()?.keep_tls(tls));
-            drop(old);
-            return Ok(ends().map(|ends| ends.info(py)));
-        }
-        Ok(Some(known.info(py)))
+impl HasEnds for Http2State {
+    fn ends(&mut self) -> Option<&mut Ends> {
+        self.ends.as_mut()
+    }
+
+    fn lower(&self) -> Option<&LowerTransport> {
+        self.lower.as_ref()
     }
 }
 

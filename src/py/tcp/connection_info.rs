@@ -10,6 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::lower_transport::LowerTransport;
 use super::server_connections::TcpService;
 use crate::asgi::scope::ConnectionInfo;
+use crate::capi::gil_cell::GilCell;
 
 /// The addresses and TLS of one connection.
 pub struct Ends {
@@ -29,51 +30,13 @@ impl Ends {
         })
     }
 
-    pub fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self {
-            client: self.client.clone_ref(py),
-            server: self.server.clone_ref(py),
-            tls: self.tls.as_ref().map(|tls| tls.clone_ref(py)),
-        }
-    }
-
     /// The address of the client; `None` for a Unix socket.
     pub fn ip(&self, py: Python<'_>) -> Option<IpAddr> {
         ip_of(self.client.bind(py))
     }
 
-    /// Makes the extension `tls`. Returns it if it has to be kept for later requests.
-    pub fn make_tls(
-        &self,
-        py: Python<'_>,
-        service: &TcpService,
-        lower: &LowerTransport,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        match (&self.tls, &service.tls) {
-            (None, Some(make)) => make
-                .bind(py)
-                .call1((lower.object(py),))
-                .map(|it| Some(it.unbind())),
-            _ => Ok(None),
-        }
-    }
-
-    pub fn keep_tls(&mut self, tls: Py<PyAny>) -> Option<Py<PyAny>> {
-        self.tls.replace(tls)
-    }
-
-    /// The values for a scope; `None` if [`make_tls`](Self::make_tls) has to be called first.
-    pub fn known_info<'py>(
-        &self,
-        py: Python<'py>,
-        service: &TcpService,
-    ) -> Option<ConnectionInfo<'py>> {
-        let is_known = self.tls.is_some() || service.tls.is_none();
-        is_known.then(|| self.info(py))
-    }
-
     /// The values for a scope.
-    pub fn info<'py>(&self, py: Python<'py>) -> ConnectionInfo<'py> {
+    fn info<'py>(&self, py: Python<'py>) -> ConnectionInfo<'py> {
         ConnectionInfo {
             client: self.client.bind(py).clone(),
             server: self.server.bind(py).clone(),
@@ -85,6 +48,42 @@ impl Ends {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.tls)
     }
+}
+
+/// The state of a connection, of either version of HTTP.
+pub trait HasEnds {
+    fn ends(&mut self) -> Option<&mut Ends>;
+
+    fn lower(&self) -> Option<&LowerTransport>;
+}
+
+/// Returns the addresses and TLS for a scope; `None` if the connection is lost. The first call makes the extension
+/// `tls`.
+pub fn connection_info<'py>(
+    py: Python<'py>,
+    state: &GilCell<impl HasEnds>,
+    service: &TcpService,
+) -> PyResult<Option<ConnectionInfo<'py>>> {
+    let known = state.with(py, |state| {
+        let is_open = state.lower().is_some();
+        let ends = state.ends().filter(|_| is_open)?;
+        Some(match &service.tls {
+            Some(make_tls) if ends.tls.is_none() => Err((make_tls, state.lower()?.clone_ref(py))),
+            _ => Ok(ends.info(py)),
+        })
+    });
+    let (make_tls, lower) = match known {
+        None => return Ok(None),
+        Some(Ok(info)) => return Ok(Some(info)),
+        Some(Err(missing)) => missing,
+    };
+    let tls = make_tls.bind(py).call1((lower.object(py),))?.unbind();
+    let made = state.with(py, |state| {
+        let ends = state.ends()?;
+        let old = ends.tls.replace(tls);
+        Some((ends.info(py), old))
+    });
+    Ok(made.map(|(info, _)| info))
 }
 
 /// Returns the addresses of the client and the server in the form of ASGI. As in uvicorn, a Unix socket has no client,
