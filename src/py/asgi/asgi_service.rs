@@ -15,7 +15,7 @@ use super::header_cache::HeaderCache;
 use super::request::Request;
 use super::response_compression::ResponseCompression;
 use super::scope;
-use super::static_answers::{StaticAnswer, StaticAnswers};
+use super::static_answers::StaticAnswers;
 use super::websocket_limits::WebSocketLimits;
 use crate::capi::bounded_arguments::List;
 use crate::capi::exception_conversion::is_exit;
@@ -59,7 +59,7 @@ pub struct AsgiService {
     pub compression: Option<Py<ResponseCompression>>,
     pub lines: GilCell<HeaderCache>,
     /// True if requests may be answered with files without the application.
-    repeats_files: bool,
+    pub(super) repeats_files: bool,
     pub(super) answers: GilCell<StaticAnswers>,
     changing: GilCell<Changing>,
 }
@@ -220,18 +220,6 @@ impl AsgiService {
             lines.extend(changing.default_headers.iter().map(line));
             lines
         })
-    }
-
-    /// Keeps an answer with a file, for later requests with this key.
-    pub(super) fn keep_answer(
-        &self,
-        py: Python<'_>,
-        key: Box<[u8]>,
-        answer: impl FnOnce() -> Option<StaticAnswer>,
-    ) {
-        if let Some(answer) = self.repeats_files.then(answer).flatten() {
-            self.answers.with(py, |answers| answers.keep(key, answer));
-        }
     }
 
     pub fn count_answered(&self, py: Python<'_>) {

@@ -364,6 +364,12 @@ impl Request {
     /// Keeps the answer with a whole file for requests like this one.
     fn keep_as_answer(&self, py: Python<'_>, folder: &Bound<'_, StaticFolder>, file: &StaticFile) {
         let service = self.service.get();
+        let is_repeated = service.repeats_files
+            && file.size() <= static_answers::ANSWER_BYTES_MAX
+            && self.with_stream(py, |stream| stream.repeats_answers()) == Some(true);
+        if !is_repeated {
+            return;
+        }
         let defaults = service.default_headers(py, 0).len();
         let own = |name: &Bound<'_, PyBytes>| name.as_bytes().into();
         let fields = self.state.with(py, |state| {
@@ -371,8 +377,12 @@ impl Request {
             let line = |(name, value): &Line| (own(name.bind(py)), own(value.bind(py)));
             Some(lines.iter().map(line).collect())
         });
-        if let (Some(fields), Some(key)) = (fields, self.answer_key(py)) {
-            service.keep_answer(py, key, || StaticAnswer::new(folder, file, fields));
+        if let (Some(fields), Some(key)) = (fields, self.answer_key(py))
+            && let Some(answer) = StaticAnswer::new(folder, file, fields)
+        {
+            service
+                .answers
+                .with(py, |answers| answers.keep(key, answer));
         }
     }
 

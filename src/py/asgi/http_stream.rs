@@ -81,6 +81,11 @@ pub trait HttpStream: Send + Sync {
         0
     }
 
+    /// True if requests like this one are looked up in the table of answers with files (`static_answers`).
+    fn repeats_answers(&self) -> bool {
+        false
+    }
+
     /// Lets the loop send the written data. Called when the application has written all that it has at present.
     fn written(&self, py: Python<'_>);
 

@@ -65,14 +65,15 @@ pub fn key<'a>(
 }
 
 impl StaticAnswer {
-    /// Makes the answer with a whole file. `None` if the file is too large or changes, or if a call would wait.
+    /// Makes the answer with a whole file of at most [`ANSWER_BYTES_MAX`]. `None` if the file changes, or if a call would
+    /// wait.
     pub fn new(
         folder: &Bound<'_, StaticFolder>,
         file: &StaticFile,
         fields: Vec<OwnedField>,
     ) -> Option<Self> {
         let (opened, stamp) = folder.get().open_stamped(file.name_bytes()).ok()?;
-        if stamp.size > ANSWER_BYTES_MAX as u64 || !file.is_version_of(&stamp) {
+        if !file.is_version_of(&stamp) {
             return None;
         }
         let content = match stamp.size as usize {
@@ -174,7 +175,7 @@ impl AsgiService {
 /// The largest file whose content is kept.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 /// The largest file of an answer here. Larger ones are sent in parts.
-const ANSWER_BYTES_MAX: usize = 128 * 1024;
+pub const ANSWER_BYTES_MAX: u64 = 128 * 1024;
 /// The time for which an answer is repeated.
 const LIFETIME: Duration = Duration::from_secs(1);
 const KEY_BYTES_MAX: usize = 512;

@@ -116,7 +116,7 @@ pub struct StaticFile {
 impl StaticFile {
     /// The number of bytes.
     #[getter]
-    fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.version.size
     }
 
@@ -166,7 +166,7 @@ impl StaticFile {
         &self.name
     }
 
-    /// True if a file with these attributes may be this one in its version.
+    /// True if `stamp` has the size and the modification time of this version of the file.
     pub fn is_version_of(&self, stamp: &FileStamp) -> bool {
         (self.version.size, self.version.modified_ns) == (stamp.size, stamp.modified_ns)
     }

@@ -67,6 +67,10 @@ impl HttpStream for Exchange {
             .send_file(py, self.serial, file, offset, length)
     }
 
+    fn repeats_answers(&self) -> bool {
+        true
+    }
+
     /// Does nothing, because each command has written its bytes, and the engine sends the bytes of a turn together.
     fn written(&self, _py: Python<'_>) {}
 
