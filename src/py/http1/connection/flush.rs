@@ -111,14 +111,13 @@ impl Http1State {
         let Some(lower) = self.lower.as_ref().filter(|lower| lower.is_native(py)) else {
             return Ok(None);
         };
-        let mut unsent = lower.unsent_bytes(py)?;
-        if !self.http.output().is_empty() {
-            let outcome = lower_transport::write_output(py, lower, &mut self.http)?;
-            unsent = lower.unsent_bytes(py)?;
-            if matches!(outcome, Some(WriteOutcome::PauseWriting)) {
-                self.is_writing_paused = true;
-                self.http.set_writable(false, Instant::now());
-            }
+        let outcome = match self.http.output().is_empty() {
+            true => None,
+            false => lower_transport::write_output(py, lower, &mut self.http)?,
+        };
+        let unsent = lower.unsent_bytes(py)?;
+        if matches!(outcome, Some(WriteOutcome::PauseWriting)) {
+            self.set_writing_paused(true);
         }
         Ok(Some(self.next_steps(queued + unsent)))
     }
