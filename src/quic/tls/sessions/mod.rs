@@ -110,15 +110,21 @@ pub(super) struct ScopedSessions {
 impl ScopedSessions {
     /// `requirements` are the server's requirements and limits for its clients, as bytes.
     pub fn new(store: Arc<dyn SessionStore>, requirements: &[&[u8]]) -> Self {
-        let mut context = digest::Context::new(&SHA256);
-        for demand in requirements {
-            context.update(&(demand.len() as u64).to_be_bytes());
-            context.update(demand);
-        }
-        let mut scope = [0; SCOPE_BYTES];
-        scope.copy_from_slice(&context.finish().as_ref()[..SCOPE_BYTES]);
+        let scope = scope_of(requirements);
         Self { store, scope }
     }
+}
+
+/// Distinguishes the sessions of servers with other requirements for their clients.
+pub(super) fn scope_of(requirements: &[&[u8]]) -> [u8; SCOPE_BYTES] {
+    let mut context = digest::Context::new(&SHA256);
+    for demand in requirements {
+        context.update(&(demand.len() as u64).to_be_bytes());
+        context.update(demand);
+    }
+    let mut scope = [0; SCOPE_BYTES];
+    scope.copy_from_slice(&context.finish().as_ref()[..SCOPE_BYTES]);
+    scope
 }
 
 /// The store for a connection with these versions. The version becomes a part of each key, because rustls passes only
@@ -162,7 +168,7 @@ impl fmt::Debug for ScopedSessions {
     }
 }
 
-const SCOPE_BYTES: usize = 16;
+pub(super) const SCOPE_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

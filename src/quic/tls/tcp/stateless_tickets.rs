@@ -10,12 +10,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use aws_lc_rs::digest::{self, SHA256};
 use quinn_proto::crypto::HandshakeTokenKey;
 use rustls::server::ProducesTickets;
 
 use crate::tls::{
-    ConfigError, WallClock, keys::address_token_keys::token_key, random::random_bytes,
+    ConfigError, WallClock,
+    keys::address_token_keys::token_key,
+    random::random_bytes,
+    sessions::{SCOPE_BYTES, scope_of},
 };
 
 /// Seals and opens tickets. A ticket is a random salt, the time of issue in seconds since 1970, and the sealed session.
@@ -34,17 +36,10 @@ impl StatelessTickets {
         clock: Arc<dyn WallClock>,
         requirements: &[&[u8]],
     ) -> Result<Self, ConfigError> {
-        let mut context = digest::Context::new(&SHA256);
-        for demand in requirements {
-            context.update(&(demand.len() as u64).to_be_bytes());
-            context.update(demand);
-        }
-        let mut scope = [0; SCOPE_BYTES];
-        scope.copy_from_slice(&context.finish().as_ref()[..SCOPE_BYTES]);
         Ok(Self {
             keys: token_key(secrets)?,
             clock,
-            scope,
+            scope: scope_of(requirements),
         })
     }
 
@@ -100,7 +95,6 @@ impl fmt::Debug for StatelessTickets {
 }
 
 const LABEL: &[u8] = b"TLS ticket";
-const SCOPE_BYTES: usize = 16;
 const SALT_BYTES: usize = 16;
 /// The time for which a session can be resumed. It bounds the time for which a stolen key opens recorded TLS 1.2
 /// sessions of resumed connections.
