@@ -620,7 +620,6 @@ class TlsServerSetup:
         certificate_chain: list[bytes],
         client_required: bool,
         client_roots: bytes | None,
-        key_log: object,
         named_certificates: list[tuple[list[bytes], bytes, list[str] | None]],
         private_key: bytes,
         ticket_keys: list[bytes],

@@ -90,7 +90,6 @@ def make_setup(config: Any) -> TlsServerSetup:
         certificate_chain=chain,
         client_required=config.ssl_cert_reqs == ssl.CERT_REQUIRED,
         client_roots=roots(files) if config.ssl_cert_reqs else None,
-        key_log=None,
         named_certificates=[one._fields() for one in files.named_certificates],
         private_key=key,
         ticket_keys=config.keys.token or [config.ticket_key],

@@ -198,17 +198,6 @@ impl TcpService {
         })
     }
 
-    /// Writes the secrets of new connections to the key log.
-    pub fn flush_key_log(&self, py: Python<'_>) -> PyResult<()> {
-        let setup = self
-            .tls_setup
-            .with(py, |setup| setup.as_ref().map(|setup| setup.clone_ref(py)));
-        match setup {
-            Some(setup) => setup.get().flush_key_log(py),
-            None => Ok(()),
-        }
-    }
-
     pub fn handshake_timeout(&self) -> Duration {
         self.limits.get().handshake_timeout
     }

@@ -451,7 +451,6 @@ impl TlsServerTransport {
         });
         let service = this.service.get();
         service.leave_handshake(py, id);
-        service.flush_key_log(py)?;
         match this.get_protocol(py) {
             Some(app) => app
                 .bind(py)

@@ -40,7 +40,6 @@ pub struct TcpServerSettings {
     /// Secrets of at least 32 bytes each. The first one seals tickets, and all of them open tickets. Without secrets, a
     /// random one is made. QUIC's address tokens may be sealed with the same secrets.
     pub ticket_keys: Vec<Vec<u8>>,
-    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
 }
 
 /// The checked settings of a server, from which connections are made.
@@ -74,9 +73,6 @@ impl TcpServerSetup {
             settings.clock.clone(),
             &[kind, &roots],
         )?);
-        if let Some(key_log) = &settings.key_log {
-            config.key_log = key_log.clone();
-        }
         Ok(Self {
             config: Arc::new(config),
             has_client_auth: !matches!(settings.client_auth, ClientAuth::Off),
