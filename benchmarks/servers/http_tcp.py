@@ -89,7 +89,7 @@ def pyvoy(target: str, port: int, version: int) -> list[str]:
 
 
 def h2corn(target: str, port: int, version: int) -> list[str]:
-    """h2corn, with one thread for its runtime beside Python's, as there is one core."""
+    """h2corn. Its runtime gets one thread, because the server has one core."""
     return [
         *(*_module("h2corn"), target, "--bind", f"{ADDRESS}:{port}", "--workers", "1"),
         *("--runtime-threads", "1", "--loop", "uvloop"),

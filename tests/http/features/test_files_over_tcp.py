@@ -14,7 +14,7 @@ import pytest
 from tests.http.features.test_files import UNCACHED, digest, make, open_at, wait_open_at
 from tests.http.http1 import client as http1
 from tests.http.http2 import client as http2
-from tests.server.harness import ForkedServer
+from tests.http.tcp_server import running_server
 
 SIZES = [0, 1, 131_072, 131_073, 5 << 20]
 APPLICATION = "tests.http.features.application:app"
@@ -33,19 +33,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
     """A server of the features' application, over TCP and over TLS."""
-    secure = request.param == "tls"
-    running = ForkedServer(
-        tmp_path_factory.mktemp("files-server"),
-        certificate if secure else (None, None),
-        *("--http", "native", "--no-http3"),
-        backend=backend,
-        http3=False,
-        app=APPLICATION,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    folder = tmp_path_factory.mktemp("files-server")
+    with running_server(
+        request.param, folder, certificate, backend=backend, app=APPLICATION
+    ) as running:
+        yield running
     assert "Exception in an HTTP" not in running.log()
 
 

@@ -109,6 +109,11 @@ class Exchange:
     code: int | None = None
     """The code with which the server has reset the stream (HTTP/2)."""
 
+    async def over(self) -> Exchange:
+        """Waits for the end of the exchange."""
+        await until(lambda: self.is_over)
+        return self
+
     async def send(self, content: bytes) -> None:
         """Sends content, as far as the server takes it, until the exchange is over."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 
 import pytest
@@ -94,6 +95,16 @@ def test_a_flood_ends_the_connection_and_takes_little(besiege_native, flood, rea
     run(attack())
 
 
+@contextlib.asynccontextmanager
+async def attacked_connection(server, memory_mib, settings=None):
+    """Yields a server that has to stay below its memory, and a connection to it."""
+    async with (
+        attacked_server(server, memory_mib=memory_mib) as attacked,
+        clients(server, "http2") as hostile,
+    ):
+        yield attacked, await hostile.http2(settings)
+
+
 async def pour(connection, part):
     """Writes until the server has closed the connection."""
     while not connection.is_closed and not connection.writer.is_closing():
@@ -109,11 +120,7 @@ def test_rapid_reset(besiege_native, path):
     server = besiege_native("--http3-early-reset-rate", "1")
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=24) as attacked,
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 24) as (attacked, connection):
             for _ in range(1000):
                 # The server reads requests with their resets, or calls the applications before.
                 pairs = [connection.prepare("GET", path) for _ in range(10)]
@@ -154,11 +161,7 @@ def test_made_you_reset(besiege_native, fault):
     server = besiege_native("--http3-early-reset-rate", "1")
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=24) as attacked,
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 24) as (attacked, connection):
             for _ in range(3000):
                 fields = [(b"content-length", b"1")] if "content" in fault else []
                 exchange, request = connection.prepare("POST", "/hang", fields, end=False)
@@ -179,16 +182,11 @@ def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16) as attacked,
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (attacked, connection):
             for _ in range(100):
                 (await connection.ask("GET", "/waits")).cancel()
                 served = await connection.ask("GET", "/")
-                await until(lambda served=served: served.is_over)
-                assert served.status == 200
+                assert (await served.over()).status == 200
             await attacked.wait_state("waits", running=0)
             assert not connection.goaways
 
@@ -199,11 +197,7 @@ def test_streams_above_the_limit_are_refused(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16) as attacked,
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (attacked, connection):
             held = [await connection.ask("GET", "/waits") for _ in range(STREAMS + 200)]
             await until(lambda: all(one.code is not None for one in held[STREAMS:]))
             assert {one.code for one in held[STREAMS:]} == {REFUSED_STREAM}
@@ -260,18 +254,13 @@ def test_a_section_that_is_large_only_when_decoded_is_refused(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (_, connection):
             for _ in range(50):
                 exchange, _ = connection.prepare("GET", "/")
                 entry = literal(b"x", bytes(4000).replace(b"\0", b"y"), 0x40)
                 block = request_block("GET", "/") + entry + b"\xbe" * 10_000
                 await connection.write(frame(HEADERS, WHOLE, exchange.stream_id, block))
-                await until(lambda exchange=exchange: exchange.is_over)
-                assert exchange.status == 431
+                assert (await exchange.over()).status == 431
 
     run(attack())
 
@@ -280,11 +269,7 @@ def test_a_table_that_is_filled_for_ever_stays_small(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (_, connection):
             for at in range(1000):
                 exchange, _ = connection.prepare("GET", "/")
                 entries = b"".join(
@@ -292,8 +277,7 @@ def test_a_table_that_is_filled_for_ever_stays_small(besiege_native):
                 )
                 block = request_block("GET", "/") + entries
                 await connection.write(frame(HEADERS, WHOLE, exchange.stream_id, block))
-                await until(lambda exchange=exchange: exchange.is_over)
-                assert exchange.status == 200
+                assert (await exchange.over()).status == 200
 
     run(attack())
 
@@ -303,15 +287,10 @@ def test_a_table_as_large_as_the_client_likes_is_not_ours(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2({HEADER_TABLE_SIZE: 1 << 30})
+        async with attacked_connection(server, 16, {HEADER_TABLE_SIZE: 1 << 30}) as (_, connection):
             for at in range(1000):
                 exchange = await connection.ask("GET", f"/fields/{at}")
-                await until(lambda exchange=exchange: exchange.is_over)
-                assert exchange.status == 200
+                assert (await exchange.over()).status == 200
 
     run(attack())
 
@@ -321,14 +300,10 @@ def test_a_client_that_allows_no_response_fields(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2({MAX_HEADER_LIST_SIZE: 0})
+        async with attacked_connection(server, 16, {MAX_HEADER_LIST_SIZE: 0}) as (_, connection):
             for _ in range(20):
                 exchange = await connection.ask("GET", "/")
-                await until(lambda exchange=exchange: exchange.is_over)
+                await exchange.over()
             assert not connection.is_closed
 
     run(attack())
@@ -376,11 +351,10 @@ def test_a_window_that_shrinks_and_grows_is_followed(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=24),
-            clients(server, "http2") as hostile,
+        async with attacked_connection(server, 24, {INITIAL_WINDOW_SIZE: 10_000}) as (
+            _,
+            connection,
         ):
-            connection = await hostile.http2({INITIAL_WINDOW_SIZE: 10_000})
             exchange = await connection.ask("GET", "/flood/1000000")
             await until(lambda: exchange.received_bytes >= 10_000)
             for _ in range(100):
@@ -394,7 +368,7 @@ def test_a_window_that_shrinks_and_grows_is_followed(besiege_native):
             credit = number(1_000_000)
             frames = (frame(WINDOW_UPDATE, 0, stream, credit) for stream in (0, exchange.stream_id))
             await connection.write(b"".join(frames))
-            await until(lambda: exchange.is_over)
+            await exchange.over()
             assert (exchange.received_bytes, exchange.code) == (1_000_000, None)
 
     run(attack())
@@ -407,23 +381,17 @@ def test_priorities_are_ignored_or_followed_and_never_an_error(besiege_native):
     server = besiege_native()
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (_, connection):
             for value in (b"u=9", b"u=-1, i", b"i=?2", b"\xff", b"u" * 5000, b"u=1.5, u=0, x;y=z"):
                 exchange = await connection.ask("GET", "/", [(b"priority", value)])
                 update = frame(PRIORITY_UPDATE, 0, 0, number(exchange.stream_id + 2) + value)
                 await connection.write(update)
-                await until(lambda exchange=exchange: exchange.is_over)
-                assert exchange.status == 200
+                assert (await exchange.over()).status == 200
             # Of requests that do not come.
             for stream in range(1001, 5001, 2):
                 await connection.write(frame(PRIORITY_UPDATE, 0, 0, number(stream) + b"u=0"))
             exchange = await connection.ask("GET", "/")
-            await until(lambda: exchange.is_over)
-            assert exchange.status == 200
+            assert (await exchange.over()).status == 200
 
     run(attack())
 
@@ -435,11 +403,7 @@ def test_a_connection_without_requests_is_closed_in_spite_of_pings(besiege_nativ
     server = besiege_native("--timeout-keep-alive", "1")
 
     async def attack():
-        async with (
-            attacked_server(server, memory_mib=16),
-            clients(server, "http2") as hostile,
-        ):
-            connection = await hostile.http2()
+        async with attacked_connection(server, 16) as (_, connection):
             await connection.ask("GET", "/")
             while not connection.is_closed:
                 await connection.write(frame(PING, 0, 0, bytes(8)))

@@ -3,24 +3,15 @@
 import pytest
 
 from tests.http.http1.client import connected
-from tests.server.harness import ForkedServer
+from tests.http.tcp_server import running_server
 
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
     """A server for a module's tests."""
-    secure = request.param == "tls"
-    running = ForkedServer(
-        tmp_path_factory.mktemp("http1"),
-        certificate if secure else (None, None),
-        *("--http", "native", "--no-http3"),
-        backend=backend,
-        http3=False,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    folder = tmp_path_factory.mktemp("http1")
+    with running_server(request.param, folder, certificate, backend=backend) as running:
+        yield running
     assert "Exception in an HTTP/1.1 connection" not in running.log()
 
 

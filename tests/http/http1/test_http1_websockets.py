@@ -9,6 +9,7 @@ import ssl
 
 import pytest
 
+from tests.http.tcp_server import running_server
 from tests.support import tls_client_relay
 
 websockets = pytest.importorskip("websockets.sync.client")
@@ -25,21 +26,11 @@ AGREED = "permessage-deflate; server_max_window_bits=12; client_max_window_bits=
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
-    from tests.server.harness import ForkedServer
-
-    secure = request.param == "tls"
-    running = ForkedServer(
-        tmp_path_factory.mktemp("sockets"),
-        certificate if secure else (None, None),
-        *("--http", "native", "--no-http3"),
-        backend=backend,
-        http3=False,
-        app=APPLICATION,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    folder = tmp_path_factory.mktemp("sockets")
+    with running_server(
+        request.param, folder, certificate, backend=backend, app=APPLICATION
+    ) as running:
+        yield running
 
 
 def connect(server, path, **options):

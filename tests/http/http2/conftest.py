@@ -3,24 +3,18 @@
 import pytest
 
 from tests.http.http2.client import connected
+from tests.http.tcp_server import running_server
 from tests.server.harness import Server
 
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
     """A server for a module's tests."""
-    secure = request.param == "tls"
-    running = Server(
-        tmp_path_factory.mktemp("http2"),
-        certificate if secure else (None, None),
-        *("--http", "native", "--no-http3"),
-        backend=backend,
-        http3=False,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    folder = tmp_path_factory.mktemp("http2")
+    with running_server(
+        request.param, folder, certificate, kind=Server, backend=backend
+    ) as running:
+        yield running
     assert "Exception in an HTTP/2 connection" not in running.log()
 
 

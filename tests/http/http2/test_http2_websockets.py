@@ -12,6 +12,7 @@ deflate = pytest.importorskip("websockets.extensions.permessage_deflate")
 
 from tests.http.http2.client import connected  # noqa: E402 - after the skips
 from tests.http.http2.websocket_client import Socket  # noqa: E402
+from tests.http.tcp_server import running_server  # noqa: E402
 from tests.server.harness import Server  # noqa: E402
 
 pytestmark = pytest.mark.either_backend
@@ -21,19 +22,11 @@ APPLICATION = "tests.http.features.application:app"
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory):
-    secure = request.param == "tls"
-    running = Server(
-        tmp_path_factory.mktemp("sockets"),
-        certificate if secure else (None, None),
-        *("--http", "native", "--no-http3"),
-        backend=backend,
-        http3=False,
-        app=APPLICATION,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    folder = tmp_path_factory.mktemp("sockets")
+    with running_server(
+        request.param, folder, certificate, kind=Server, backend=backend, app=APPLICATION
+    ) as running:
+        yield running
 
 
 def to(server):

@@ -11,6 +11,7 @@ import struct
 import pytest
 
 from tests.http.http1.client import SECONDS, Raw
+from tests.http.tcp_server import running_server
 from tests.server.harness import Server, command
 
 APPLICATION = "tests.http.web.application:app"
@@ -56,19 +57,17 @@ def http(request):
 
 @pytest.fixture(scope="module", params=["tcp", "tls"])
 def server(request, backend, certificate, tmp_path_factory, http):
-    secure = request.param == "tls"
-    running = Server(
+    with running_server(
+        request.param,
         tmp_path_factory.mktemp("proxied"),
-        certificate if secure else (None, None),
-        *("--http", http, "--no-http3", "--proxy-protocol"),
+        certificate,
+        "--proxy-protocol",
+        kind=Server,
+        http=http,
         backend=backend,
         app=APPLICATION,
-        http3=False,
-    )
-    running.is_secure = secure
-    yield running
-    running.kill()
-    running.check_log()
+    ) as running:
+        yield running
     assert "Traceback" not in running.log()
 
 
