@@ -10,16 +10,14 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Poll, Token};
+use mio::{Poll, Token};
 
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
+use uringcore_bench::message_load::{Client, MessageLoad, STALL};
 use uringcore_bench::report::Report;
 use uringcore_bench::socket_channel::{self, Channel};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
-
-/// A server that sends no answer for this long has failed.
-const STALL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     exit_with("echo_load", run())
@@ -35,7 +33,7 @@ fn run() -> Result<(), Failure> {
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
     let channels = socket_channel::open(&args, address, connections, STALL)?;
-    let mut load = Load::new(channels, size)?;
+    let mut load = load(channels, size)?;
     load.run_for(warmup)?;
     load.latencies = Latencies::with_capacity(1 << 20);
 
@@ -58,79 +56,15 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-struct Load {
-    poll: Poll,
-    events: Events,
-    connections: Vec<Connection>,
-    latencies: Latencies,
-}
-
-impl Load {
-    fn new(channels: Vec<Channel>, size: usize) -> Result<Load, Failure> {
-        let poll = Poll::new()?;
-        let count = channels.len();
-        let mut connections = Vec::with_capacity(count);
-        for (index, mut channel) in channels.into_iter().enumerate() {
-            channel.register(poll.registry(), Token(index))?;
-            connections.push(Connection::new(channel, index, size));
-        }
-        Ok(Load {
-            poll,
-            events: Events::with_capacity(count.clamp(1, 1024)),
-            connections,
-            latencies: Latencies::default(),
-        })
+fn load(channels: Vec<Channel>, size: usize) -> Result<MessageLoad<Connection>, Failure> {
+    let poll = Poll::new()?;
+    let mut connections = Vec::with_capacity(channels.len());
+    for (index, mut channel) in channels.into_iter().enumerate() {
+        channel.register(poll.registry(), Token(index))?;
+        connections.push(Connection::new(channel, index, size));
     }
-
-    /// Keeps every connection busy for `window`; returns the number of whole replies in it.
-    fn run_for(&mut self, window: Duration) -> Result<u64, Failure> {
-        let end = Instant::now() + window;
-        let mut replies = 0;
-        for connection in &mut self.connections {
-            if !connection.in_flight {
-                connection.send_next()?;
-            }
-        }
-        while Instant::now() < end {
-            replies += self.turn(true)?;
-        }
-        Ok(replies)
-    }
-
-    /// Waits for the replies in flight, so that the server closes idle connections and not broken
-    /// ones.
-    fn drain(&mut self) -> Result<(), Failure> {
-        while self.connections.iter().any(|one| one.in_flight) {
-            self.turn(false)?;
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self, send_more: bool) -> Result<u64, Failure> {
-        if let Err(error) = self.poll.poll(&mut self.events, Some(STALL)) {
-            if error.kind() == ErrorKind::Interrupted {
-                return Ok(0);
-            }
-            return Err(error.into());
-        }
-        if self.events.is_empty() {
-            return Err(format!("no reply on any connection for {STALL:?}").into());
-        }
-        let mut replies = 0;
-        for event in &self.events {
-            let connection = &mut self.connections[event.token().0];
-            connection.flush()?;
-            // The next reply brings its own event: another read would only cost an EAGAIN.
-            if let Some(elapsed) = connection.receive()? {
-                replies += 1;
-                self.latencies.add(elapsed);
-                if send_more {
-                    connection.send_next()?;
-                }
-            }
-        }
-        Ok(replies)
-    }
+    // Each connection compares its reply where it has received it.
+    Ok(MessageLoad::new(poll, connections, 0))
 }
 
 struct Connection {
@@ -158,6 +92,12 @@ impl Connection {
             in_flight: false,
             since: Instant::now(),
         }
+    }
+}
+
+impl Client for Connection {
+    fn is_in_flight(&self) -> bool {
+        self.in_flight
     }
 
     /// The sequence number makes each message different, so that a reply to the previous message is
@@ -187,8 +127,7 @@ impl Connection {
             .map_err(|error| format!("connection {}: {error}", self.index).into())
     }
 
-    /// Returns the round-trip time of a whole, correct reply; `None` until it has arrived.
-    fn receive(&mut self) -> Result<Option<Duration>, Failure> {
+    fn receive(&mut self, _buffer: &mut [u8]) -> Result<Option<Duration>, Failure> {
         // Between two messages no data is due; a read would only cost an EAGAIN for each reply.
         while self.in_flight {
             match self.channel.read(&mut self.reply[self.received..]) {

@@ -15,12 +15,11 @@ use mio::{Events, Interest, Poll, Token};
 
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
+use uringcore_bench::message_load::{self, STALL};
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
 use uringcore_bench::{Failure, exit_with, pattern};
 
-/// A server that sends nothing for this long has failed.
-const STALL: Duration = Duration::from_secs(5);
 /// Files up to this size are compared in every response.
 const COMPARED_MAX: usize = 128 * 1024;
 const RECEIVE_BYTES: usize = 1 << 20;
@@ -126,15 +125,7 @@ impl Load {
     }
 
     fn turn(&mut self) -> Result<(), Failure> {
-        if let Err(error) = self.poll.poll(&mut self.events, Some(STALL)) {
-            if error.kind() == ErrorKind::Interrupted {
-                return Ok(());
-            }
-            return Err(error.into());
-        }
-        if self.events.is_empty() {
-            return Err(format!("nothing on any connection for {STALL:?}").into());
-        }
+        message_load::poll(&mut self.poll, &mut self.events, STALL, "nothing")?;
         for event in &self.events {
             let connection = &mut self.connections[event.token().0];
             loop {

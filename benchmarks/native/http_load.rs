@@ -22,7 +22,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
-use uringcore_bench::{Failure, cpu, exit_with, memory};
+use uringcore_bench::{Failure, exit_with, memory};
 
 use exchange::Exchange;
 use load::{Load, Protocol};

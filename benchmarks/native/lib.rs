@@ -1,6 +1,6 @@
 //! Code shared by the load generators: the command line, the test pattern, the processor time and
-//! memory of the server under test, latency percentiles, the answers to uploads and the one JSON
-//! line at the end of a run.
+//! memory of the server under test, connections with one message in flight, latency percentiles, the
+//! answers to uploads and the one JSON line at the end of a run.
 //!
 //! Nothing here depends on a protocol; each program implements its own.
 
@@ -9,6 +9,7 @@ pub mod carrier;
 pub mod cpu;
 pub mod latency;
 pub mod memory;
+pub mod message_load;
 pub mod pattern;
 pub mod quinn_setup;
 pub mod report;

@@ -156,40 +156,41 @@ async fn run() -> Result<(), Failure> {
         }
         sleep(Duration::from_millis(5)).await;
     }
-    let mut seen = seen.borrow_mut();
-    if seen.delays.is_empty() {
-        return Err("nothing has come".into());
+    {
+        let mut seen = seen.borrow_mut();
+        if seen.delays.is_empty() {
+            return Err("nothing has come".into());
+        }
+        let whole = seen.groups_whole;
+        let reset = seen.groups_reset;
+        let seconds = length.as_secs_f64();
+        Report::default()
+            .field("pieces", (sound.pieces + pictures.pieces) as f64)
+            .field("bytes", seen.bytes as f64)
+            .field("seconds", seconds)
+            .field("megabits", seen.bytes as f64 * 8e-6 / seconds)
+            .field(
+                "published_megabits",
+                (sound.bytes + pictures.bytes) as f64 * 8e-6 / seconds,
+            )
+            .field(
+                "due_megabits",
+                (picture * pieces as usize + SOUND_BYTES * SOUND_PIECES as usize) as f64 * 8e-6,
+            )
+            .field("p50_us", seen.delays.percentile_us(50.0))
+            .field("p99_us", seen.delays.percentile_us(99.0))
+            .field("max_us", seen.delays.percentile_us(100.0))
+            .field("groups", expected as f64)
+            .field("groups_reset", reset as f64)
+            .field(
+                "groups_missing",
+                expected.saturating_sub(whole + reset) as f64,
+            )
+            .field("stalls", seen.stalls as f64)
+            .field("server_cpu_share", server_ns as f64 / 1e9 / seconds)
+            .field("load_cpu_share", load_ns as f64 / 1e9 / seconds)
+            .print();
     }
-    let whole = seen.groups_whole;
-    let reset = seen.groups_reset;
-    let seconds = length.as_secs_f64();
-    Report::default()
-        .field("pieces", (sound.pieces + pictures.pieces) as f64)
-        .field("bytes", seen.bytes as f64)
-        .field("seconds", seconds)
-        .field("megabits", seen.bytes as f64 * 8e-6 / seconds)
-        .field(
-            "published_megabits",
-            (sound.bytes + pictures.bytes) as f64 * 8e-6 / seconds,
-        )
-        .field(
-            "due_megabits",
-            (picture * pieces as usize + SOUND_BYTES * SOUND_PIECES as usize) as f64 * 8e-6,
-        )
-        .field("p50_us", seen.delays.percentile_us(50.0))
-        .field("p99_us", seen.delays.percentile_us(99.0))
-        .field("max_us", seen.delays.percentile_us(100.0))
-        .field("groups", expected as f64)
-        .field("groups_reset", reset as f64)
-        .field(
-            "groups_missing",
-            expected.saturating_sub(whole + reset) as f64,
-        )
-        .field("stalls", seen.stalls as f64)
-        .field("server_cpu_share", server_ns as f64 / 1e9 / seconds)
-        .field("load_cpu_share", load_ns as f64 / 1e9 / seconds)
-        .print();
-    drop(seen);
     kept.push(publisher);
     for (_, http, _) in &kept {
         http.connection().close(VarInt::from_u32(0), b"done");

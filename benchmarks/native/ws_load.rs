@@ -14,16 +14,16 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Interest, Poll, Token};
 
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
+use uringcore_bench::message_load::{Client, MessageLoad, STALL};
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
 use uringcore_bench::{Failure, exit_with};
 
-/// A server that sends no answer for this long has failed.
-const STALL: Duration = Duration::from_secs(5);
+const RECEIVE_BYTES: usize = 256 * 1024;
 const HEADER_MAX: usize = 10;
 const TEXT: u8 = 0x81;
 const RSV1: u8 = 0x40;
@@ -48,7 +48,7 @@ fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let mut load = Load::open(address, connections, &path, size, deflate)?;
+    let mut load = open(address, connections, &path, size, deflate)?;
     load.run_for(warmup)?;
     load.latencies = Latencies::with_capacity(1 << 20);
 
@@ -141,94 +141,29 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-struct Load {
-    poll: Poll,
-    events: Events,
-    connections: Vec<Connection>,
-    latencies: Latencies,
-    /// Received bytes, of one connection at a time.
-    received: Vec<u8>,
-}
-
-impl Load {
-    fn open(
-        address: SocketAddr,
-        count: usize,
-        path: &str,
-        size: usize,
-        deflate: bool,
-    ) -> Result<Load, Failure> {
-        let poll = Poll::new()?;
-        let mut connections = Vec::with_capacity(count);
-        let mut messages = None;
-        for index in 0..count {
-            let (stream, window_bits) = connect(address, path, deflate)
-                .map_err(|error| format!("connection {index}: {error}"))?;
-            let messages = messages
-                .get_or_insert_with(|| Rc::new(Messages::new(size, window_bits)))
-                .clone();
-            let mut stream = mio::net::TcpStream::from_std(stream);
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry()
-                .register(&mut stream, Token(index), interest)?;
-            connections.push(Connection::new(stream, index, messages, deflate));
-        }
-        Ok(Load {
-            poll,
-            events: Events::with_capacity(count.clamp(1, 1024)),
-            connections,
-            latencies: Latencies::default(),
-            received: vec![0; 256 * 1024],
-        })
+fn open(
+    address: SocketAddr,
+    count: usize,
+    path: &str,
+    size: usize,
+    deflate: bool,
+) -> Result<MessageLoad<Connection>, Failure> {
+    let poll = Poll::new()?;
+    let mut connections = Vec::with_capacity(count);
+    let mut messages = None;
+    for index in 0..count {
+        let (stream, window_bits) = connect(address, path, deflate)
+            .map_err(|error| format!("connection {index}: {error}"))?;
+        let messages = messages
+            .get_or_insert_with(|| Rc::new(Messages::new(size, window_bits)))
+            .clone();
+        let mut stream = mio::net::TcpStream::from_std(stream);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry()
+            .register(&mut stream, Token(index), interest)?;
+        connections.push(Connection::new(stream, index, messages, deflate));
     }
-
-    /// Keeps every connection busy for `window`; returns the number of whole replies in it.
-    fn run_for(&mut self, window: Duration) -> Result<u64, Failure> {
-        let end = Instant::now() + window;
-        let mut replies = 0;
-        for connection in &mut self.connections {
-            if !connection.in_flight {
-                connection.send_next()?;
-            }
-        }
-        while Instant::now() < end {
-            replies += self.turn(true)?;
-        }
-        Ok(replies)
-    }
-
-    /// Waits for the replies in flight.
-    fn drain(&mut self) -> Result<(), Failure> {
-        while self.connections.iter().any(|one| one.in_flight) {
-            self.turn(false)?;
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self, send_more: bool) -> Result<u64, Failure> {
-        if let Err(error) = self.poll.poll(&mut self.events, Some(STALL)) {
-            if error.kind() == ErrorKind::Interrupted {
-                return Ok(0);
-            }
-            return Err(error.into());
-        }
-        if self.events.is_empty() {
-            return Err(format!("no reply on any connection for {STALL:?}").into());
-        }
-        let mut replies = 0;
-        for event in &self.events {
-            let connection = &mut self.connections[event.token().0];
-            connection.flush()?;
-            if let Some(elapsed) = connection.receive(&mut self.received)? {
-                replies += 1;
-                self.latencies.add(elapsed);
-                if send_more {
-                    connection.send_next()?;
-                }
-            }
-        }
-        Ok(replies)
-    }
+    Ok(MessageLoad::new(poll, connections, RECEIVE_BYTES))
 }
 
 /// Opens a WebSocket. Also returns the window of the client's compressor, if messages are compressed.
@@ -317,50 +252,6 @@ impl Connection {
         format!("connection {}: {what}", self.index).into()
     }
 
-    fn send_next(&mut self) -> Result<(), Failure> {
-        self.at = 1 - self.at;
-        self.sent = 0;
-        self.in_flight = true;
-        self.since = Instant::now();
-        self.flush()
-    }
-
-    fn flush(&mut self) -> Result<(), Failure> {
-        let frame = &self.messages.frames[self.at];
-        while self.in_flight && self.sent < frame.len() {
-            match (&self.stream).write(&frame[self.sent..]) {
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(self.failure(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the round-trip time of a whole, correct reply; `None` until it has arrived.
-    fn receive(&mut self, received: &mut [u8]) -> Result<Option<Duration>, Failure> {
-        // Between two messages no data is due; a read would only cost an EAGAIN for each reply.
-        while self.in_flight {
-            let count = match self.stream.read(received) {
-                Ok(0) => return Err(self.failure("closed by the server")),
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(self.failure(error)),
-            };
-            let mut rest = &received[..count];
-            while !rest.is_empty() {
-                if self.take(&mut rest)? {
-                    if !rest.is_empty() {
-                        return Err(self.failure("bytes after the reply"));
-                    }
-                    self.in_flight = false;
-                    return Ok(Some(self.since.elapsed()));
-                }
-            }
-        }
-        Ok(None)
-    }
-
     /// Takes bytes of the reply's frame. Returns true if the frame is complete and correct.
     fn take(&mut self, input: &mut &[u8]) -> Result<bool, Failure> {
         while self.missing == 0 {
@@ -430,5 +321,54 @@ impl Connection {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Client for Connection {
+    fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    fn send_next(&mut self) -> Result<(), Failure> {
+        self.at = 1 - self.at;
+        self.sent = 0;
+        self.in_flight = true;
+        self.since = Instant::now();
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let frame = &self.messages.frames[self.at];
+        while self.in_flight && self.sent < frame.len() {
+            match (&self.stream).write(&frame[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, received: &mut [u8]) -> Result<Option<Duration>, Failure> {
+        // Between two messages no data is due; a read would only cost an EAGAIN for each reply.
+        while self.in_flight {
+            let count = match self.stream.read(received) {
+                Ok(0) => return Err(self.failure("closed by the server")),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(self.failure(error)),
+            };
+            let mut rest = &received[..count];
+            while !rest.is_empty() {
+                if self.take(&mut rest)? {
+                    if !rest.is_empty() {
+                        return Err(self.failure("bytes after the reply"));
+                    }
+                    self.in_flight = false;
+                    return Ok(Some(self.since.elapsed()));
+                }
+            }
+        }
+        Ok(None)
     }
 }

@@ -8,6 +8,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use uringcore_bench::Failure;
 use uringcore_bench::latency::Latencies;
+use uringcore_bench::message_load;
 
 use crate::exchange::Exchange;
 
@@ -162,15 +163,7 @@ impl<'a, P: Protocol> Load<'a, P> {
 
     /// Handles the next events; each connection that has received keeps `limit` requests in flight.
     fn turn(&mut self, limit: usize) -> Result<u64, Failure> {
-        if let Err(error) = self.poll.poll(&mut self.events, Some(STALL)) {
-            if error.kind() == ErrorKind::Interrupted {
-                return Ok(0);
-            }
-            return Err(error.into());
-        }
-        if self.events.is_empty() {
-            return Err(format!("no response on any connection for {STALL:?}").into());
-        }
+        message_load::poll(&mut self.poll, &mut self.events, STALL, "no response")?;
         let mut responses = 0;
         for event in &self.events {
             let number = event.token().0;
