@@ -153,8 +153,9 @@ impl SentFile {
 
     /// Sends up to `length` bytes from `offset` on to a non-blocking stream socket, without a copy in this process
     /// (sendfile(2)). Returns the number of bytes. It is 0 if the bytes have to be read and sent: the socket is full, the
-    /// file system does not support the call, or the first or the last byte is not in the page cache. If bytes between
-    /// those two are not there, the call waits for the disk.
+    /// file system does not support the call, the process does not ignore SIGPIPE (the call has no MSG_NOSIGNAL), or the
+    /// first or the last byte is not in the page cache. If bytes between those two are not there, the call waits for the
+    /// disk.
     ///
     /// # Errors
     ///
@@ -173,6 +174,9 @@ impl SentFile {
         else {
             return Ok(0);
         };
+        if !is_sigpipe_ignored() {
+            return Ok(0);
+        }
         loop {
             // SAFETY: the file is open, and the kernel writes the new position to a variable that outlives the call. If
             // the socket is not open, the call returns EBADF.
@@ -206,6 +210,16 @@ impl SentFile {
         bytes.truncate(filled);
         Ok(bytes)
     }
+}
+
+/// True if a write to a socket without a reader fails with `EPIPE` alone. Python ignores the signal from its start on, but
+/// programs may change that.
+fn is_sigpipe_ignored() -> bool {
+    // SAFETY: `sigaction` is a structure of integers, for which zeros are valid values.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: without a new action, the call only fills the structure, which outlives it.
+    let result = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 #[cfg(test)]

@@ -187,7 +187,10 @@ class NativeTCP:
         self._tick_seconds = STOPPING_TICK_SECONDS
         self.stop()
         self.start()
-        self.service.announce_stop()
+        try:
+            self.service.announce_stop()
+        except Exception as error:  # noqa: BLE001 - the server stops after any exception
+            self._log.report("fault", "Exception while TCP connections were told to end", error)
 
     def stop(self) -> None:
         if self._timer is not None:

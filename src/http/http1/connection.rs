@@ -539,7 +539,8 @@ impl Connection {
             None => self.quiet_since,
         };
         let is_over = now.saturating_duration_since(since) >= LAST_REQUEST_TIME;
-        if is_over && self.exchange.is_none() && matches!(self.reading, Reading::Head) {
+        // A request that waits behind a response is still served.
+        if is_over && self.exchange.is_none() && self.awaits_head() {
             self.close(Closing::Gracefully);
         }
     }

@@ -992,6 +992,23 @@ fn a_stopping_server_closes_idle_connections() {
 }
 
 #[test]
+fn a_stop_drops_no_request_behind_an_application_that_still_runs() {
+    let mut server = Server::new(Limits {
+        running_applications: 1,
+        ..Limits::default()
+    });
+    server.receive(GET.repeat(2));
+    let (serial, _) = server.request();
+    server.respond(serial, "200", &[], "ok");
+    server.http.stop(server.now);
+    server.tick(2 * LAST_REQUEST_TIME, 0);
+    assert_eq!(server.closing, None);
+    server.http.done(serial, server.now);
+    server.ok();
+    assert_eq!(server.closing, Some(Closing::Gracefully));
+}
+
+#[test]
 fn a_stop_that_is_announced_ends_no_idle_connection() {
     let mut server = server();
     server.http.announce_stop();

@@ -199,7 +199,11 @@ impl Http2Connection {
         let id = service
             .get()
             .enter(slf.as_any(), Box::new(slf.clone().unbind()))?;
+        let is_stopping = service.get().is_stopping(py);
         slf.get().state.with(py, |state| {
+            if is_stopping {
+                state.http.announce_stop(Instant::now());
+            }
             state.id = id;
             state.lower = Some(lower);
             state.ends = Some(ends);

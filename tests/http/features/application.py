@@ -6,7 +6,9 @@ It is plain ASGI, so that no framework is between the server and the feature.
 import asyncio
 import json
 import os
+import signal
 import tempfile
+import time
 from pathlib import Path
 
 EVENTS = []
@@ -141,6 +143,26 @@ async def zero_copy(scope, receive, send):
         EVENTS.append(("zero-copy", file.tell()))
 
 
+async def file_for_a_lost_client(scope, receive, send):
+    """Sends the start of a response and, after a time in which its client ends the connection, a file.
+    Meanwhile SIGPIPE has its default action.
+    """
+    path = scope["query_string"].decode()
+    length = b"%d" % (1 + os.path.getsize(path))
+    headers = [(b"content-length", length)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"a", "more_body": True})
+    await asyncio.sleep(0.05)
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        # The event loop does not see the end of the connection before the file is sent.
+        time.sleep(0.3)  # noqa: ASYNC251
+        with open(path, "rb") as file:
+            await send({"type": "http.response.zerocopysend", "file": file})
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
 async def debug(scope, receive, send):
     if "http.response.debug" in scope["extensions"]:
         await send({"type": "http.response.debug", "info": {"template": "a.html"}})
@@ -224,6 +246,7 @@ ROUTES = {
     "shrinking": shrinking_file,
     "counted": counted_file,
     "zero-copy": zero_copy,
+    "lost-client": file_for_a_lost_client,
     "debug": debug,
 }
 

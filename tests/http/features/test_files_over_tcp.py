@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -88,6 +89,26 @@ def test_without_a_length_the_file_is_sent_to_its_end(server, folder, version):
     path = make(folder, 131_073)
     with connected(server, version) as ask:
         assert ask(f"/path/unannounced?{path}").body == path.read_bytes()
+
+
+@pytest.mark.parametrize("end", [b"", b"\1\0\0\0\0\0\0\0"], ids=["fin", "fin and rst"])
+def test_a_client_that_ends_before_a_file_does_not_end_a_process_with_sigpipe(
+    server, folder, version, end
+):
+    """An application may give SIGPIPE its default action, and ``sendfile(2)`` has no ``MSG_NOSIGNAL``."""
+    if version == "http2":
+        pytest.skip("HTTP/2 uses no sendfile(2)")
+    path = make(folder, 5 << 20)
+    with http1.connected(server, secure=server.is_secure) as raw:
+        raw.send(f"GET /lost-client/x?{path} HTTP/1.1\r\nHost: a\r\n\r\n")
+        raw.head()
+        # The application's sleep begins, in which the event loop sees nothing.
+        time.sleep(0.15)
+        raw.socket.shutdown(socket.SHUT_WR)
+        if end:
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, end)
+    with connected(server, version) as ask:
+        assert ask("/debug").body == b"debugged"
 
 
 def test_trailers_follow_a_file(server, folder, version):

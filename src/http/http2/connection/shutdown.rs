@@ -13,6 +13,8 @@ use crate::tcp_output::{Closing, LINGER_BYTES_MAX};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GoingAway {
     No,
+    /// GOAWAY is sent when the client's SETTINGS have arrived.
+    AfterSettings,
     /// The client should send no more requests. Those that it has sent already are still served.
     Announced {
         since: Instant,
@@ -31,10 +33,17 @@ impl Connection {
         }
     }
 
-    /// Does as [`stop`](Self::stop), but leaves a connection whose client has sent no SETTINGS yet.
+    /// Does as [`stop`](Self::stop), but a connection whose client has sent no SETTINGS yet goes on until then.
     pub fn announce_stop(&mut self, now: Instant) {
-        let is_new = matches!(self.phase, Phase::Preface | Phase::FirstSettings);
-        if self.going_away != GoingAway::No || self.is_over() || is_new {
+        let is_begun = matches!(
+            self.going_away,
+            GoingAway::Announced { .. } | GoingAway::Last(_)
+        );
+        if is_begun || self.is_over() {
+            return;
+        }
+        if matches!(self.phase, Phase::Preface | Phase::FirstSettings) {
+            self.going_away = GoingAway::AfterSettings;
             return;
         }
         self.going_away = GoingAway::Announced { since: now };

@@ -59,6 +59,24 @@ fn a_stop_announces_the_end_serves_what_was_sent_and_closes() {
 }
 
 #[test]
+fn a_client_that_connects_during_a_stop_gets_goaway_after_its_settings() {
+    let mut client = Client::silent(Limits::default());
+    client.http.announce_stop(client.now);
+    client.send(PREFACE);
+    client.http.announce_stop(client.now);
+    client.seconds(2);
+    assert!(last_streams(&mut client).is_empty());
+    client.frame(kind::SETTINGS, 0, 0, &[]);
+    assert_eq!(last_streams(&mut client), [MAX]);
+    client.headers(1, &GET, true);
+    client.seconds(1);
+    assert_eq!(last_streams(&mut client), [1]);
+    client.respond(1, &[OK], b"a", true).expect("a response");
+    assert_eq!(content(&client.frames()), b"a");
+    assert!(client.closing.is_some());
+}
+
+#[test]
 fn a_client_that_answers_no_ping_has_a_second() {
     let mut client = Client::new();
     client.http.stop(client.now);
