@@ -116,6 +116,22 @@ impl SentFile {
         })
     }
 
+    /// True if the file is on a file system whose data and names are on this machine, so that a name that was used a
+    /// moment ago is looked up again without waiting. Unknown file systems, and those of other processes (FUSE), do not
+    /// count.
+    pub fn is_on_local_file_system(&self) -> bool {
+        let mut found = MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: the file is open, and the structure outlives the call.
+        let result = unsafe { libc::fstatfs(self.0.as_raw_fd(), found.as_mut_ptr()) };
+        if result < 0 {
+            return false;
+        }
+        // SAFETY: the call has succeeded, so the kernel has filled the structure.
+        let found = unsafe { found.assume_init() };
+        // The type of the field differs between architectures and C libraries.
+        LOCAL_FILE_SYSTEMS.contains(&(found.f_type as u32))
+    }
+
     fn checked(file: File) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
         match (kind.is_file(), kind.is_dir()) {
@@ -211,6 +227,22 @@ impl SentFile {
         Ok(bytes)
     }
 }
+
+/// The kernel's numbers of local file systems (`linux/magic.h`).
+const LOCAL_FILE_SYSTEMS: [u32; 12] = [
+    0xef53,      // ext2, ext3 and ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+    0xf2f5_2010, // F2FS
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x794c_7630, // overlayfs
+    0x7371_7368, // SquashFS
+    0xe0f5_e1e2, // EROFS
+    0x4d44,      // FAT
+];
 
 /// True if a write to a socket without a reader fails with `EPIPE` alone. Python ignores the signal from its start on, but
 /// programs may change that.

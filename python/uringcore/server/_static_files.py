@@ -70,6 +70,8 @@ class Found(NamedTuple):
     """The file that answers a request."""
 
     file: StaticFile
+    name: bytes
+    """The name of the file, without the ending of a compressed sibling."""
     kind: bytes
     coding: str | None
     """The coding of a compressed sibling."""
@@ -196,8 +198,8 @@ class StaticFiles:
                     raise
                 if sibling is not None:
                     file.close()
-                    return Found(sibling, kind.encode(), coding, varies)
-        return Found(file, kind.encode(), None, varies)
+                    return Found(sibling, name, kind.encode(), coding, varies)
+        return Found(file, name, kind.encode(), None, varies)
 
     async def _open(self, name: bytes) -> StaticFile | None:
         try:
@@ -269,7 +271,7 @@ class StaticFiles:
         else:
             is_whole = ranges is None and validators.is_strong
             folder = self._folder if self.is_outermost and is_whole else None
-            await send_file(scope, send, file, one, folder)
+            await send_file(scope, send, found, one, folder)
 
 
 def route_path(scope: Any) -> str:
@@ -341,7 +343,7 @@ async def send_parts(
 
 
 async def send_file(
-    scope: Any, send: Send, file: StaticFile, part: ByteRange, folder: StaticFolder | None
+    scope: Any, send: Send, found: Found, part: ByteRange, folder: StaticFolder | None
 ) -> None:
     """Sends a part of a file as the end of a response: by the server if it accepts a file in
     ``http.response.pathsend``, else by a thread. With its ``folder``, the server may give the same answer to
@@ -351,15 +353,16 @@ async def send_file(
         await send(
             {
                 "type": "http.response.pathsend",
-                "path": file,
+                "path": found.file,
                 "offset": part.offset,
                 "count": part.length,
                 "more_body": False,
                 "folder": folder,
+                "original": None if found.coding is None else found.name,
             }
         )
         return
-    await send_read(send, file, part, more_body=False)
+    await send_read(send, found.file, part, more_body=False)
 
 
 async def send_read(send: Send, file: StaticFile, part: ByteRange, *, more_body: bool) -> None:

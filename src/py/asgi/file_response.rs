@@ -353,7 +353,10 @@ impl Request {
         if let Some(folder) = optional(message, intern!(py, "folder"))?
             && let Ok(folder) = folder.cast::<StaticFolder>()
         {
-            this.keep_as_answer(py, folder, file.get());
+            let original = optional(message, intern!(py, "original"))?;
+            let original = original.and_then(|name| name.cast_into::<PyBytes>().ok());
+            let original = original.as_ref().map(|name| name.as_bytes());
+            this.keep_as_answer(py, folder, file.get(), original);
         }
         let source = Source::Static(file.clone().unbind());
         let offset = Some(offset.unwrap_or(0));
@@ -361,8 +364,15 @@ impl Request {
         Self::open_file(slf, request)
     }
 
-    /// Keeps the answer with a whole file for requests like this one.
-    fn keep_as_answer(&self, py: Python<'_>, folder: &Bound<'_, StaticFolder>, file: &StaticFile) {
+    /// Keeps the answer with a whole file for requests like this one. `original` is the name of the file whose compressed
+    /// sibling it is.
+    fn keep_as_answer(
+        &self,
+        py: Python<'_>,
+        folder: &Bound<'_, StaticFolder>,
+        file: &StaticFile,
+        original: Option<&[u8]>,
+    ) {
         let service = self.service.get();
         let is_repeated = service.repeats_files
             && file.size() <= static_answers::ANSWER_BYTES_MAX
@@ -378,7 +388,7 @@ impl Request {
             Some(lines.iter().map(line).collect())
         });
         if let (Some(fields), Some(key)) = (fields, self.answer_key(py))
-            && let Some(answer) = StaticAnswer::new(folder, file, fields)
+            && let Some(answer) = StaticAnswer::new(folder, file, original, fields)
         {
             service
                 .answers

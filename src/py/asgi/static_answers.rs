@@ -2,8 +2,10 @@
 //!
 //! `uringcore.server.StaticFiles` gives the first answer to a request, and passes its folder if every such request gets
 //! the same answer until the file changes. The fields of that answer are kept here, and the content of a small file.
-//! Before each use the file is compared with the kept version, so a change is visible at once, as without this table. A
-//! compressed sibling that comes later is used within a second.
+//! Before each use the file is compared with the kept version, and so is the file of which it is a compressed sibling: a
+//! change is visible at once, as without this table. A sibling that comes later is used within a second. The comparison
+//! asks the kernel by name, which waits for no disk because the name was used within that second; files of network file
+//! systems are not kept.
 //!
 //! A request is such a one if it is a GET for the same path with the same Accept-Encoding, and has no condition and no
 //! range. Not here: everything else about files, which `StaticFiles` decides.
@@ -34,6 +36,8 @@ pub struct StaticAnswer {
     /// The file's name below the folder.
     name: Box<[u8]>,
     stamp: FileStamp,
+    /// The name and the attributes of the file whose compressed sibling this is.
+    original: Option<(Box<[u8]>, FileStamp)>,
     /// The fields, without those of every response.
     fields: Vec<OwnedField>,
     /// The content of a small file.
@@ -65,17 +69,25 @@ pub fn key<'a>(
 }
 
 impl StaticAnswer {
-    /// Makes the answer with a whole file of at most [`ANSWER_BYTES_MAX`]. `None` if the file changes, or if a call would
-    /// wait.
+    /// Makes the answer with a whole file of at most [`ANSWER_BYTES_MAX`], which may be a compressed sibling of the file
+    /// `original`. `None` if a file changes, or if a call would wait.
     pub fn new(
         folder: &Bound<'_, StaticFolder>,
         file: &StaticFile,
+        original: Option<&[u8]>,
         fields: Vec<OwnedField>,
     ) -> Option<Self> {
         let (opened, stamp) = folder.get().open_stamped(file.name_bytes()).ok()?;
-        if !file.is_version_of(&stamp) {
+        if !file.is_version_of(&stamp) || !opened.is_on_local_file_system() {
             return None;
         }
+        let original = match original {
+            Some(name) => {
+                let (_, stamp) = folder.get().open_stamped(name).ok()?;
+                Some((name.into(), stamp))
+            }
+            None => None,
+        };
         let content = match stamp.size as usize {
             size @ 0..=KEPT_BYTES_MAX => {
                 let content = opened.read_now(size, 0).ok()??;
@@ -90,6 +102,7 @@ impl StaticAnswer {
             folder: folder.clone().unbind(),
             name: file.name_bytes().into(),
             stamp,
+            original,
             fields,
             content,
             until: Instant::now() + LIFETIME,
@@ -102,9 +115,15 @@ impl StaticAnswer {
             return None;
         }
         let folder = self.folder.get();
+        let is_same =
+            |name: &[u8], stamp: FileStamp| folder.stamp(name).is_ok_and(|it| it == stamp);
+        if let Some((name, stamp)) = &self.original
+            && !is_same(name, *stamp)
+        {
+            return None;
+        }
         if let Some(content) = &self.content {
-            let is_same = folder.stamp(&self.name).is_ok_and(|it| it == self.stamp);
-            return is_same.then(|| content.clone());
+            return is_same(&self.name, self.stamp).then(|| content.clone());
         }
         let (file, stamp) = folder.open_stamped(&self.name).ok()?;
         if stamp != self.stamp {

@@ -107,6 +107,16 @@ def test_a_compressed_sibling_is_seen_within_a_second(site, folder):
         assert raw.get("/assets/plain.txt").body == b"plain"
 
 
+def test_no_sibling_of_a_file_that_is_gone_is_served(site, folder):
+    write(folder / "plain.txt.br", b"brotli")
+    with connected(site) as raw:
+        accepts = "Accept-Encoding: br"
+        for _ in range(2):
+            assert raw.get("/assets/plain.txt", accepts).body == b"brotli"
+        (folder / "plain.txt").unlink()
+        assert raw.get("/assets/plain.txt", accepts).status == 404
+
+
 def test_every_request_is_in_the_access_log(folder, start_native):
     site = start_native("--static", f"/assets={folder}", "--access-log", app=APPLICATION)
     with connected(site) as raw:
