@@ -85,8 +85,9 @@ test-rust:
 	@MUTATED=1000000 cargo test $(RUST_TESTS)
 
 # One interpreter after the other: every test on the default one; on the others, no test whose result is the same under
-# every interpreter (`wire`, `measuring`), no long load (`soak`), and each test of code above the driver on one backend, in
-# turn. The versions that the machine lacks come from Debian's unstable packages (.ci/debian_unstable.py), where that can be.
+# every interpreter (`wire`, `peer_input`, `measuring`), no long load (`soak`), and each test of code above the driver on
+# one backend, in turn. The versions that the machine lacks come from Debian's unstable packages
+# (.ci/debian_unstable.py), where that can be.
 # With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at the end (.ci/retry.py); not with -x or
 # --maxfail, after which nobody knows of the tests that had no turn.
 RETRY ?=
@@ -98,7 +99,7 @@ test-all: test-rust fetch
 	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \
 	failed=; \
 	while read -r role version path; do \
-	    extras=test; share=(-m "not wire and not measuring and not soak" --backends-in-turn); \
+	    extras=test; share=(-m "not wire and not peer_input and not measuring and not soak" --backends-in-turn); \
 	    if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; share=(); fi; \
 	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
 	    echo "== pytest on CPython $$version ($$role)"; \

@@ -156,7 +156,7 @@ async def file_for_a_lost_client(scope, receive, send):
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         # The event loop does not see the end of the connection before the file is sent.
-        time.sleep(0.3)  # noqa: ASYNC251
+        time.sleep(0.3)
         with open(path, "rb") as file:
             await send({"type": "http.response.zerocopysend", "file": file})
     finally:

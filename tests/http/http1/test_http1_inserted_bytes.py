@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 BYTES = [bytes([it]) for it in (*range(0x21), 0x7F, 0x80, 0x85, 0xA0, 0xAD, 0xFF)]
 BLANKS = {b" ", b"\t"}

@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 HIDDEN = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 """A request behind a refused message, which must not be served, or inside a message, whose content it is."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.http.http2.client import PREFACE, connected, frame, opened
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
 END_STREAM, END_HEADERS = 1, 4

@@ -16,7 +16,7 @@ from tests.http.http3_bytes import frame, varint, varints
 from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode as Code
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 
 @dataclass(frozen=True)

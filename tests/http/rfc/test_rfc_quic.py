@@ -16,7 +16,7 @@ from tests.http.http3_bytes import varints
 from tests.http.raw_client import Close, RawConnection, connect_raw, needs_recent_aioquic
 from uringcore.quic.packet import QuicErrorCode as Code
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 TOKEN, ID = bytes(16), bytes(8)
 HUGE = (1 << 60) + 1

@@ -14,6 +14,8 @@ from tests.http.http1.client import SECONDS, Raw
 from tests.http.tcp_server import running_server
 from tests.server.harness import Server, command
 
+pytestmark = pytest.mark.either_backend
+
 APPLICATION = "tests.http.web.application:app"
 LINE = b"PROXY TCP4 192.0.2.7 198.51.100.9 40000 443\r\n"
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"

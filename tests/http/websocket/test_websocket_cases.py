@@ -8,7 +8,7 @@ from tests.http.raw_client import needs_recent_aioquic
 from tests.http.websocket.cases import CASES
 from tests.http.websocket.connections import VERSIONS, connected, status_code
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 
 @pytest.mark.parametrize("number", CASES)

@@ -25,7 +25,7 @@ from tests.http.websocket.frames import (
     pieces,
 )
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 each_version = pytest.mark.parametrize(
     "version",
