@@ -168,10 +168,7 @@ impl Connection {
             refusal,
             ended,
         });
-        self.requests += 1;
-        if self.limits.requests.requests == Some(self.requests) {
-            self.stop(now);
-        }
+        self.request_begun(now);
         Ok(())
     }
 

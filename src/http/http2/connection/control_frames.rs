@@ -1,10 +1,7 @@
 //! Frames other than those of requests: settings, credit, pings and priorities.
 
-use std::time::Instant;
-
 use uringcore_h3::Priority;
 
-use super::shutdown::GoingAway;
 use super::{Connection, Phase};
 use crate::http2::error::{Code, Fault};
 use crate::http2::frame_codec::{self, FrameHeader, INITIAL_WINDOW, WINDOW_MAX, flag};
@@ -39,12 +36,7 @@ impl Connection {
     }
 
     /// RFC 9113 section 6.5.
-    pub(super) fn settings(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        now: Instant,
-    ) -> Result<(), Fault> {
+    pub(super) fn settings(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Fault> {
         if header.stream_id != 0 {
             return Err(Fault::protocol("SETTINGS on a stream"));
         }
@@ -61,9 +53,6 @@ impl Connection {
             .take(1 + payload.len() / SETTINGS_BYTES_FEW)?;
         if self.phase == Phase::FirstSettings {
             self.phase = Phase::Frames;
-            if self.going_away == GoingAway::AfterSettings {
-                self.announce_stop(now);
-            }
         }
         let before = self.peer.initial_window;
         if let Some(smallest) = self.peer.apply(payload)? {

@@ -127,7 +127,7 @@ impl Connection {
             kind::CONTINUATION => self.continuation(header, payload, now),
             kind::RST_STREAM => self.rst_stream(header, payload, now),
             kind::WINDOW_UPDATE => self.window_update(header, payload),
-            kind::SETTINGS => self.settings(header, payload, now),
+            kind::SETTINGS => self.settings(header, payload),
             kind::PING => self.ping(header, payload),
             kind::PRIORITY => self.priority(header, payload),
             kind::PRIORITY_UPDATE => self.priority_update(header, payload),

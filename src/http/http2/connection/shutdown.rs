@@ -13,8 +13,11 @@ use crate::tcp_output::{Closing, LINGER_BYTES_MAX};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GoingAway {
     No,
-    /// GOAWAY is sent when the client's SETTINGS have arrived.
-    AfterSettings,
+    /// The first request is answered by GOAWAY as well.
+    AtFirstRequest {
+        /// The time at which the connection ends without a request.
+        until: Option<Instant>,
+    },
     /// The client should send no more requests. Those that it has sent already are still served.
     Announced {
         since: Instant,
@@ -24,26 +27,54 @@ pub(super) enum GoingAway {
 }
 
 impl Connection {
-    /// Begins to end the connection: sends GOAWAY, and a PING whose answer shows that the client has got it. A connection
-    /// whose client has sent no SETTINGS yet is closed.
+    /// Handles the stop of the server: sends GOAWAY, and a PING whose answer shows that the client has got it. A connection
+    /// without a request waits for its first one for [`ROUND_TRIP_TIME`].
     pub fn stop(&mut self, now: Instant) {
-        match self.phase {
-            Phase::Preface | Phase::FirstSettings => self.close(Closing::Gracefully),
+        match self.going_away {
+            GoingAway::No | GoingAway::AtFirstRequest { until: None } if self.requests == 0 => {
+                let until = now.checked_add(ROUND_TRIP_TIME);
+                self.going_away = GoingAway::AtFirstRequest { until };
+            }
             _ => self.announce_stop(now),
         }
     }
 
-    /// Does as [`stop`](Self::stop), but a connection whose client has sent no SETTINGS yet goes on until then.
+    /// Handles that the server will stop: as [`stop`](Self::stop), but a connection without a request stays. A client that
+    /// opens a connection for a request may not repeat it elsewhere: HAProxy fails it if GOAWAY comes before it.
     pub fn announce_stop(&mut self, now: Instant) {
+        match self.requests {
+            0 if self.going_away == GoingAway::No => {
+                self.going_away = GoingAway::AtFirstRequest { until: None };
+            }
+            0 => {}
+            _ => self.begin_going_away(now),
+        }
+    }
+
+    /// Ends a connection on which nothing happens. A request that is on its way is still served.
+    pub(super) fn end_idle(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Preface | Phase::FirstSettings => self.close(Closing::Gracefully),
+            _ => self.begin_going_away(now),
+        }
+    }
+
+    /// Handles the begin of a request.
+    pub(super) fn request_begun(&mut self, now: Instant) {
+        self.requests += 1;
+        if self.limits.requests.requests == Some(self.requests)
+            || matches!(self.going_away, GoingAway::AtFirstRequest { .. })
+        {
+            self.begin_going_away(now);
+        }
+    }
+
+    fn begin_going_away(&mut self, now: Instant) {
         let is_begun = matches!(
             self.going_away,
             GoingAway::Announced { .. } | GoingAway::Last(_)
         );
         if is_begun || self.is_over() {
-            return;
-        }
-        if matches!(self.phase, Phase::Preface | Phase::FirstSettings) {
-            self.going_away = GoingAway::AfterSettings;
             return;
         }
         self.going_away = GoingAway::Announced { since: now };
@@ -59,12 +90,16 @@ impl Connection {
         }
     }
 
-    /// Sends the last GOAWAY, if the client has not answered the PING in time.
+    /// Goes on with the end of the connection, if the client has not answered the PING or sent a request in time.
     pub(super) fn go_away_late(&mut self, now: Instant) {
-        if let GoingAway::Announced { since } = self.going_away
-            && now.saturating_duration_since(since) >= ROUND_TRIP_TIME
-        {
-            self.go_away();
+        match self.going_away {
+            GoingAway::AtFirstRequest { until: Some(until) } if now >= until => self.end_idle(now),
+            GoingAway::Announced { since }
+                if now.saturating_duration_since(since) >= ROUND_TRIP_TIME =>
+            {
+                self.go_away();
+            }
+            _ => {}
         }
     }
 

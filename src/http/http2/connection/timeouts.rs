@@ -50,8 +50,7 @@ impl Connection {
         if unsent > 0 || !self.is_drained() {
             self.idle_timer.begin(now);
         } else if self.idle_timer.has_lasted(self.idle_timeout(), now) {
-            // A request that is on its way is still served.
-            self.stop(now);
+            self.end_idle(now);
         } else if self.idle_timer.may_free_capacity(now) {
             self.free_capacity();
             // While the client sends, late frames of these streams may be under way.

@@ -59,16 +59,16 @@ fn a_stop_announces_the_end_serves_what_was_sent_and_closes() {
 }
 
 #[test]
-fn a_client_that_connects_during_a_stop_gets_goaway_after_its_settings() {
+fn a_client_that_connects_during_a_stop_gets_goaway_with_its_first_request() {
     let mut client = Client::silent(Limits::default());
     client.http.announce_stop(client.now);
     client.send(PREFACE);
+    client.frame(kind::SETTINGS, 0, 0, &[]);
     client.http.announce_stop(client.now);
     client.seconds(2);
     assert!(last_streams(&mut client).is_empty());
-    client.frame(kind::SETTINGS, 0, 0, &[]);
-    assert_eq!(last_streams(&mut client), [MAX]);
     client.headers(1, &GET, true);
+    assert_eq!(last_streams(&mut client), [MAX]);
     client.seconds(1);
     assert_eq!(last_streams(&mut client), [1]);
     client.respond(1, &[OK], b"a", true).expect("a response");
@@ -79,6 +79,10 @@ fn a_client_that_connects_during_a_stop_gets_goaway_after_its_settings() {
 #[test]
 fn a_client_that_answers_no_ping_has_a_second() {
     let mut client = Client::new();
+    client.headers(1, &GET, true);
+    client.respond(1, &[OK], b"a", true).expect("a response");
+    client.done(1);
+    client.frames();
     client.http.stop(client.now);
     client.tick(Duration::from_millis(400), 0);
     assert_eq!(
@@ -86,8 +90,36 @@ fn a_client_that_answers_no_ping_has_a_second() {
         (vec![MAX], None)
     );
     client.tick(Duration::from_millis(200), 0);
-    assert_eq!(last_streams(&mut client), [0]);
+    assert_eq!(last_streams(&mut client), [1]);
     assert_eq!(client.closing, Some(Closing::Gracefully));
+}
+
+#[test]
+fn a_stop_waits_for_the_first_request_of_a_connection_for_half_a_second() {
+    let begun = || Client::silent(Limits::default());
+    let mut silent = begun();
+    silent.http.stop(silent.now);
+    silent.tick(Duration::from_millis(400), 0);
+    silent.http.stop(silent.now);
+    assert_eq!(silent.closing, None);
+    silent.tick(Duration::from_millis(100), 0);
+    assert_eq!(silent.closing, Some(Closing::Gracefully));
+    let mut open = begun();
+    open.http.stop(open.now);
+    open.send(PREFACE);
+    open.frame(kind::SETTINGS, 0, 0, &[]);
+    open.tick(Duration::from_millis(400), 0);
+    assert!(last_streams(&mut open).is_empty());
+    open.tick(Duration::from_millis(100), 0);
+    assert_eq!(last_streams(&mut open), [MAX]);
+    let mut late = begun();
+    late.http.stop(late.now);
+    late.send(PREFACE);
+    late.frame(kind::SETTINGS, 0, 0, &[]);
+    late.headers(1, &GET, true);
+    assert_eq!(last_streams(&mut late), [MAX]);
+    late.respond(1, &[OK], b"a", true).expect("a response");
+    assert_eq!(content(&late.frames()), b"a");
 }
 
 #[test]
