@@ -3,7 +3,7 @@
 //!
 //! Not here: the fields that must be present, and their consistency (`field_validation.rs`).
 
-use uringcore_wire::uri_characters::is_in_host_and_port;
+use uringcore_wire::host_characters::is_in_host_and_port;
 
 use super::field_validation::{NAME_BYTES, Reason};
 

@@ -9,7 +9,7 @@
 //! - `structured_fields`: structured fields of HTTP.
 //! - `field_compression`: what HPACK and QPACK share.
 //! - `tls`: TLS messages and records.
-//! - `uri_characters`: characters of URIs.
+//! - `host_characters`: the characters of a URI's host and port.
 //!
 //! This crate depends on no other crate of the workspace. Every parser reports bad input by its return value and never
 //! panics.
@@ -19,10 +19,10 @@
 pub mod coalesced_packets;
 pub mod field_compression;
 pub mod frame_iterator;
+pub mod host_characters;
 pub mod packet_header;
 pub mod structured_fields;
 pub mod tls;
 pub mod transport_parameters;
-pub mod uri_characters;
 pub mod varint;
 pub mod version_negotiation;

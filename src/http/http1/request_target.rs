@@ -1,7 +1,7 @@
 //! Parses a request's target (RFC 9112 section 3.2), and checks its host.
 
 use bytes::Bytes;
-use uringcore_wire::uri_characters::is_in_host_and_port;
+use uringcore_wire::host_characters::is_in_host_and_port;
 
 use crate::response_errors::Refusal;
 

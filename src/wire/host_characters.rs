@@ -1,4 +1,4 @@
-//! Characters of URIs (RFC 3986).
+//! The characters of the host and port in a URI (RFC 3986 section 3.2).
 
 /// True for a character that may occur in a host with a port (section 3.2): unreserved, sub-delims, the "%" of
 /// percent-encoding, and the characters of an IP literal and a port. A delimiter that ends the host is not among them, and
