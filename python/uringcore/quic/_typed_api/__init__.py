@@ -6,7 +6,7 @@
 | ``listener`` | ``listen`` and ``Listener`` |
 | ``listener_socket`` | the socket of a listener |
 | ``listener_settings`` | the settings of an open listener, and their reload |
-| ``acceptor``, ``accept_backlog`` | accepted connections; those that no program has yet |
+| ``accepted_connections``, ``accept_backlog`` | accepted connections; those that no program has yet |
 | ``connection`` | ``Connection`` |
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |

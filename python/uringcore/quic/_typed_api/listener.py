@@ -11,7 +11,7 @@ from typing import overload
 from uringcore.quic._close_argument_checks import check_close
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import ListenerClosedError
-from uringcore.quic._typed_api.acceptor import Acceptor
+from uringcore.quic._typed_api.accepted_connections import AcceptedConnections
 from uringcore.quic._typed_api.awaitable_context import AwaitableContext, ClosedOnExit
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
@@ -32,10 +32,10 @@ class Listener(ClosedOnExit):
     is closed when it is collected.
     """
 
-    def __init__(self, transport: QuicTransport, accepting: Acceptor) -> None:
+    def __init__(self, transport: QuicTransport, accepted: AcceptedConnections) -> None:
         """Internal: :func:`~uringcore.quic.listen` makes listeners."""
         self._transport = transport
-        self._accepting = accepting
+        self._accepted = accepted
         self._is_closed = False
         self._origin = made_at(asyncio.get_running_loop())
 
@@ -59,7 +59,7 @@ class Listener(ClosedOnExit):
 
         Raises :class:`ListenerClosedError` once the listener is closed.
         """
-        backlog = self._accepting.backlog
+        backlog = self._accepted.backlog
         while (link := backlog.take()) is None:
             if self._is_closed:
                 raise ListenerClosedError("the listener is closed")
@@ -88,7 +88,7 @@ class Listener(ClosedOnExit):
         replaced) or a field cannot change, and then nothing has changed;
         :class:`ListenerClosedError` if the listener does not accept any more.
         """
-        self._accepting.reload(self._transport, config)
+        self._accepted.reload(self._transport, config)
 
     def stop_accepting(self) -> None:
         """Refuses new connections from now on. Open connections, and those that wait for :meth:`accept`,
@@ -106,7 +106,7 @@ class Listener(ClosedOnExit):
         if self._is_closed:
             return
         self._is_closed = True
-        _close(self._transport, self._accepting, code, reason)
+        _close(self._transport, self._accepted, code, reason)
 
     async def drain(self, timeout: float | None = None) -> None:
         """Refuses new connections, waits until the open ones have ended, and closes the socket.
@@ -122,7 +122,7 @@ class Listener(ClosedOnExit):
             self.close()
             await self.wait_closed()
         self._is_closed = True
-        self._accepting.backlog.clear()
+        self._accepted.backlog.clear()
 
     async def wait_closed(self) -> None:
         """Waits until the socket is released, which is after each peer has received the close or had time for
@@ -136,15 +136,15 @@ class Listener(ClosedOnExit):
     def __del__(self) -> None:
         transport, loop = self._transport, self._transport._loop
         if not self._is_closed and not loop.is_closed():
-            left = (transport, self._accepting, 0, "")
+            left = (transport, self._accepted, 0, "")
             end_forgotten("listener", self, self._origin, loop, _close, *left)
 
 
-def _close(transport: QuicTransport, accepting: Acceptor, code: int, reason: str) -> None:
+def _close(transport: QuicTransport, accepted: AcceptedConnections, code: int, reason: str) -> None:
     transport.stop_accepting()
     transport.close_connections(code, reason)
     transport.close()
-    accepting.backlog.clear()
+    accepted.backlog.clear()
 
 
 @overload
@@ -221,6 +221,6 @@ def listen(
 
 async def _listen(binding: Binding, config: ServerConfig) -> Listener:
     loop = asyncio.get_running_loop()
-    accepting = Acceptor(loop, config, binding.workers)
-    transport = await binding.open(loop, accepting.served.accept_settings)
-    return Listener(transport, accepting)
+    accepted = AcceptedConnections(loop, config, binding.workers)
+    transport = await binding.open(loop, accepted.served.accept_settings)
+    return Listener(transport, accepted)

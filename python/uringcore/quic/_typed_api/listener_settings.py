@@ -1,7 +1,7 @@
 """The settings of an open listener of ``quic.listen`` and ``webtransport.serve``, and their reload.
 
-Not here: the socket (``listener_socket``), and what is done with accepted connections (``acceptor``,
-``uringcore.webtransport``).
+Not here: the socket (``listener_socket``), and what is done with accepted connections
+(``accepted_connections``, ``uringcore.webtransport``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""``Acceptor``: the connections that a listener's endpoint accepts, before ``accept()`` returns them."""
+"""``AcceptedConnections``: the connections that a listener's endpoint accepts, until ``accept()`` returns
+them.
+
+Not here: the queue itself (``accept_backlog``).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.workers import PortWorker
 
-__all__ = ["Acceptor"]
+__all__ = ["AcceptedConnections"]
 
 
-class Acceptor:
-    """Makes the protocol object of each accepted connection, with the current settings, and adds it to the
-    backlog.
+class AcceptedConnections:
+    """Makes the protocol object of each connection that the endpoint accepts, with the current settings. Adds
+    it to the backlog when the handshake is complete, or when early data can be answered.
 
     The endpoint refers to this object and not to the listener, so that the listener can be garbage-collected.
     """
