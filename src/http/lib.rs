@@ -12,7 +12,7 @@
 //! | [`proxy_protocol`] | the header of the PROXY protocol, which a proxy sends before a client's bytes |
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
-//! | `concurrent_requests` | the parts that HTTP/2 and HTTP/3 share: exchanges, limits, stalled responses |
+//! | `concurrent_requests` | the parts that HTTP/2 and HTTP/3 share: exchanges, limits, slowly read responses |
 //! | `input_buffer_shrink` | the received bytes of a connection over TCP |
 //! | [`tcp_output`] | the output of a connection over TCP, and the end of the connection |
 //! | `slow_reader_detection` | clients that do not read what was written to their TCP connection |

@@ -1,7 +1,7 @@
 //! Finds clients that read nothing of what was written to their TCP connection, or too little.
 //!
 //! There is a time-out for each read, and a minimum rate with a balance of seconds, which
-//! `concurrent_requests::stalled_responses` explains. This covers the bytes of the whole connection, so no response
+//! `concurrent_requests::slowly_read_responses` explains. This covers the bytes of the whole connection, so no response
 //! needs a share of the client's rate.
 
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(crate) struct Patience {
 
 /// The progress of written bytes that wait for its client to read.
 #[derive(Debug)]
-pub(crate) struct Stall {
+pub(crate) struct ReadProgress {
     /// The time since which the client has read nothing.
     since: Instant,
     /// The number of bytes of the connection that the client had read at the time `since`.
@@ -30,7 +30,7 @@ pub(crate) struct Stall {
     balance: f64,
 }
 
-impl Stall {
+impl ReadProgress {
     pub fn new(taken: u64, patience: Patience, now: Instant) -> Self {
         Self {
             since: now,
@@ -70,32 +70,32 @@ mod tests {
             rate: 100,
             grace: 5 * SECOND,
         };
-        let mut stall = Stall::new(0, patience, begin);
-        assert_eq!(stall.check(0, patience, begin + 30 * SECOND), None);
+        let mut progress = ReadProgress::new(0, patience, begin);
+        assert_eq!(progress.check(0, patience, begin + 30 * SECOND), None);
         assert_eq!(
-            stall.check(0, patience, begin + 31 * SECOND),
+            progress.check(0, patience, begin + 31 * SECOND),
             Some(TooSlow::Nothing)
         );
-        let mut stall = Stall::new(0, patience, begin);
+        let mut progress = ReadProgress::new(0, patience, begin);
         let mut taken = 0;
         let mut abandoned = None;
         for second in 1..20 {
             taken += 50;
-            abandoned = abandoned.or(stall.check(taken, patience, begin + second * SECOND));
+            abandoned = abandoned.or(progress.check(taken, patience, begin + second * SECOND));
         }
         assert_eq!(abandoned, Some(TooSlow::Little));
-        let mut stall = Stall::new(0, patience, begin);
+        let mut progress = ReadProgress::new(0, patience, begin);
         let fast = (1..20).map(|second: u32| {
-            stall.check(u64::from(second) * 100, patience, begin + second * SECOND)
+            progress.check(u64::from(second) * 100, patience, begin + second * SECOND)
         });
         assert!(fast.into_iter().all(|why| why.is_none()));
         let none = Patience {
             rate: 0,
             ..patience
         };
-        let mut stall = Stall::new(0, none, begin);
+        let mut progress = ReadProgress::new(0, none, begin);
         let slow =
-            (1..20).map(|second: u32| stall.check(second.into(), none, begin + second * SECOND));
+            (1..20).map(|second: u32| progress.check(second.into(), none, begin + second * SECOND));
         assert!(slow.into_iter().all(|why| why.is_none()));
     }
 }

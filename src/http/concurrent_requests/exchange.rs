@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::http_datagram::Datagrams;
 use super::response_priority::ResponsePriority;
-use super::stalled_responses::Writing;
+use super::slowly_read_responses::Writing;
 
 /// An open exchange. It begins with the request's header section, and ends when the host has finished it.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use uringcore_h3::Priority;
 
 use super::exchange::Exchange;
 use super::limits::Limits;
-use super::stalled_responses::Writing;
+use super::slowly_read_responses::Writing;
 
 /// Open exchanges by stream identifier. An exchange begins with the request's header section, and ends when the host
 /// has finished it.

@@ -21,7 +21,7 @@ use super::websocket_handshake::Key;
 use crate::http2::frame_codec::PREFACE;
 use crate::input_buffer_shrink::release_large_buffer;
 use crate::response_errors::{Refusal, TooSlow};
-use crate::slow_reader_detection::{Patience, Stall};
+use crate::slow_reader_detection::{Patience, ReadProgress};
 use crate::tcp_output::{Closing, LINGER_BYTES_MAX, LINGER_TIME, Output, Source};
 
 /// HTTP/1.1 on a server's connection.
@@ -69,7 +69,7 @@ pub struct Connection {
     /// The number of bytes that the host has written so far.
     pub(super) written: u64,
     /// The progress of the response; `None` if no bytes wait for the client.
-    stall: Option<Stall>,
+    read_progress: Option<ReadProgress>,
     /// True if unused memory was freed since the last input.
     is_shrunk: bool,
 }
@@ -151,7 +151,7 @@ impl Connection {
             head_since: None,
             quiet_since: now,
             written: 0,
-            stall: None,
+            read_progress: None,
             is_shrunk: false,
         }
     }
@@ -629,7 +629,7 @@ impl Connection {
     /// Ends the connection if its client does not read, or too slowly.
     fn check_reader(&mut self, unsent: usize, now: Instant) {
         if unsent == 0 {
-            self.stall = None;
+            self.read_progress = None;
             return;
         }
         let taken = self.written.saturating_sub(unsent as u64);
@@ -638,10 +638,10 @@ impl Connection {
             rate: self.limits.send_rate,
             grace: self.limits.send_rate_grace,
         };
-        let stall = self
-            .stall
-            .get_or_insert_with(|| Stall::new(taken, patience, now));
-        if let Some(why) = stall.check(taken, patience, now) {
+        let progress = self
+            .read_progress
+            .get_or_insert_with(|| ReadProgress::new(taken, patience, now));
+        if let Some(why) = progress.check(taken, patience, now) {
             self.too_slow(why);
         }
     }

@@ -33,8 +33,8 @@ use super::useless_frame_budget::UselessFrameBudget;
 use crate::concurrent_requests::exchanges::Exchanges;
 use crate::concurrent_requests::idle_timer::IdleTimer;
 use crate::concurrent_requests::rapid_reset_limit::RapidResetLimit;
-use crate::concurrent_requests::stalled_responses::StalledResponses;
-use crate::slow_reader_detection::Stall;
+use crate::concurrent_requests::slowly_read_responses::SlowlyReadResponses;
+use crate::slow_reader_detection::ReadProgress;
 use crate::tcp_output::{Closing, Output, Source};
 use shutdown::GoingAway;
 
@@ -74,7 +74,7 @@ pub struct Connection {
     reset_streams: ResetStreams,
     early_priorities: EarlyPriorities,
     exchanges: Exchanges,
-    stalled_responses: StalledResponses,
+    slowly_read_responses: SlowlyReadResponses,
     rapid_resets: RapidResetLimit,
     useless_frames: UselessFrameBudget,
     idle_timer: IdleTimer,
@@ -102,7 +102,7 @@ pub struct Connection {
     /// The number of bytes that the host has written so far.
     written: u64,
     /// How fast the client receives what was written. `None` while it has received everything.
-    stall: Option<Stall>,
+    read_progress: Option<ReadProgress>,
 }
 
 /// The meaning of the next bytes.
@@ -150,7 +150,7 @@ impl Connection {
             reset_streams: ResetStreams::default(),
             early_priorities: EarlyPriorities::default(),
             exchanges: Exchanges::default(),
-            stalled_responses: StalledResponses::default(),
+            slowly_read_responses: SlowlyReadResponses::default(),
             rapid_resets: RapidResetLimit::new(&limits.requests),
             useless_frames: UselessFrameBudget::default(),
             idle_timer: IdleTimer::new(now),
@@ -169,7 +169,7 @@ impl Connection {
             closing: None,
             is_closed_for_abuse: false,
             written: 0,
-            stall: None,
+            read_progress: None,
             limits,
         };
         connection.send_settings();

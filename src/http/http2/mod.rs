@@ -15,7 +15,7 @@
 //! which the list of an application would have to be made again. Frames are the small part of HTTP/2, half of HPACK is
 //! shared with QPACK, and the rest is shared with HTTP/3.
 //!
-//! `concurrent_requests` has what HTTP/3 needs as well: the counts of requests, the limit of resets, stalled responses.
+//! `concurrent_requests` has what HTTP/3 needs as well: the counts of requests, the limit of resets, slow readers.
 //! `h3` validates the fields of messages, because both versions have the same rules. Not here: sockets, timers, TLS,
 //! applications, and the messages of a WebSocket (`ws`).
 

@@ -28,7 +28,7 @@ use crate::concurrent_requests::Limits;
 use crate::concurrent_requests::exchanges::Exchanges;
 use crate::concurrent_requests::idle_timer::IdleTimer;
 use crate::concurrent_requests::rapid_reset_limit::RapidResetLimit;
-use crate::concurrent_requests::stalled_responses::StalledResponses;
+use crate::concurrent_requests::slowly_read_responses::SlowlyReadResponses;
 use crate::h3_driver::H3Driver;
 use crate::response_errors::Refusal;
 
@@ -53,7 +53,7 @@ pub struct Connection {
     h3: H3Driver,
     limits: Limits,
     exchanges: Exchanges,
-    stalled_responses: StalledResponses,
+    slowly_read_responses: SlowlyReadResponses,
     header_deadlines: HeaderDeadlines,
     rapid_resets: RapidResetLimit,
     /// The WebTransport sessions; `None` if WebTransport is disabled.
@@ -80,7 +80,7 @@ impl Connection {
         Self {
             h3,
             exchanges: Exchanges::default(),
-            stalled_responses: StalledResponses::default(),
+            slowly_read_responses: SlowlyReadResponses::default(),
             header_deadlines: HeaderDeadlines::default(),
             rapid_resets: RapidResetLimit::new(&limits),
             webtransport_sessions: None,
@@ -133,7 +133,7 @@ impl Connection {
             }
             Quic::StopSending { stream_id, .. } => {
                 self.h3.handle(quic, event, now);
-                self.stalled_responses.ended(stream_id);
+                self.slowly_read_responses.ended(stream_id);
                 self.reset_or_stopped(quic, stream_id, true, now);
             }
             Quic::StreamWritable { stream_id } => {
@@ -147,7 +147,7 @@ impl Connection {
             }
             Quic::StreamFinished { stream_id } => {
                 self.note_read(stream_id, now);
-                self.stalled_responses.ended(stream_id);
+                self.slowly_read_responses.ended(stream_id);
                 self.start_idle_timer(now);
             }
             Quic::Datagram { .. } => self.h3.handle(quic, event, now),
@@ -221,7 +221,7 @@ impl Connection {
             .as_ref()
             .is_some_and(|it| !it.is_drained());
         let has_requests = !self.exchanges.is_empty() || !self.header_deadlines.is_empty();
-        !has_sessions && !has_requests && self.stalled_responses.is_empty()
+        !has_sessions && !has_requests && self.slowly_read_responses.is_empty()
     }
 
     /// True if the connection was closed because its client misused the protocol, for example abandoned too many
@@ -237,7 +237,7 @@ impl Connection {
 
     fn note_read(&mut self, stream_id: u64, now: Instant) {
         let rank = || self.exchanges.rank(stream_id);
-        self.stalled_responses.note_read(stream_id, rank, now);
+        self.slowly_read_responses.note_read(stream_id, rank, now);
     }
 
     fn has_room(&mut self, stream_id: u64) {

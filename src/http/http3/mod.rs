@@ -7,7 +7,8 @@
 //!
 //! All of these except `connection` have their own state and do not depend on the connection.
 //!
-//! `concurrent_requests` has the parts that HTTP/2 needs as well: exchanges, limits, and stalled responses.
+//! `concurrent_requests` has the parts that HTTP/2 needs as well: exchanges, limits, and slowly read
+//! responses.
 //!
 //! The commands of `h3` are carried out on QUIC here, at once. So the host gets requests, pieces of their content and
 //! their ends, but never a frame or a QPACK stream. This module does not depend on sockets or applications.

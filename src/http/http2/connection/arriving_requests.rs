@@ -409,7 +409,7 @@ impl Connection {
         if stream.is_scheduled {
             self.scheduler.remove(stream_id);
         }
-        self.stalled_responses.ended(u64::from(stream_id));
+        self.slowly_read_responses.ended(u64::from(stream_id));
         self.close_if_drained();
     }
 }

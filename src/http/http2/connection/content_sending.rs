@@ -144,7 +144,7 @@ impl Connection {
             self.put(|out| put_trailers(out, stream_id, &block, frame_max));
         }
         let id = u64::from(stream_id);
-        self.stalled_responses
+        self.slowly_read_responses
             .note_read(id, || self.exchanges.rank(id), now);
         if rest <= STREAM_QUEUE_FEW {
             self.has_room(id);
@@ -174,7 +174,7 @@ impl Connection {
             // RFC 9113 section 8.1.
             self.reset(stream_id, Code::NoError);
         } else {
-            self.stalled_responses.ended(u64::from(stream_id));
+            self.slowly_read_responses.ended(u64::from(stream_id));
         }
     }
 

@@ -7,7 +7,7 @@ use uringcore_h3::field_validation::{self, Line, Method};
 use uringcore_h3::qpack::FIELD_OVERHEAD;
 
 use super::Connection;
-use crate::concurrent_requests::stalled_responses::Writing;
+use crate::concurrent_requests::slowly_read_responses::Writing;
 use crate::http2::error::Code;
 use crate::http2::frame_codec::{self, FrameHeader, HEADER_BYTES, flag, kind};
 use crate::http2::hpack::Encoder;
@@ -129,7 +129,7 @@ impl Connection {
             let queued = stream.queue.bytes();
             if queued > 0 {
                 let writing = Writing::new(queued, priority, &self.limits.requests, now);
-                self.stalled_responses.answered(id, writing);
+                self.slowly_read_responses.answered(id, writing);
             }
         }
         self.finish_stream(stream_id);
@@ -224,7 +224,7 @@ impl Connection {
         let mut writing = Writing::new(queued, priority, &self.limits.requests, now);
         if waits_for_connection {
             let place = exchange.writing.as_ref().and_then(|before| before.place);
-            writing.place = place.or_else(|| Some(self.stalled_responses.take_place()));
+            writing.place = place.or_else(|| Some(self.slowly_read_responses.take_place()));
         }
         exchange.writing = Some(writing);
         true

@@ -7,7 +7,7 @@ use crate::http2::error::Code;
 use crate::http2::event::Event;
 use crate::http2::useless_frame_budget::PER_SECOND;
 use crate::response_errors::TooSlow;
-use crate::slow_reader_detection::{Patience, Stall};
+use crate::slow_reader_detection::{Patience, ReadProgress};
 use crate::tcp_output::{Closing, LINGER_TIME};
 
 impl Connection {
@@ -44,7 +44,7 @@ impl Connection {
         for stream_id in self.exchanges.take_overdue(&self.limits.requests, now) {
             self.events.push_back(Event::BodyTimedOut { stream_id });
         }
-        self.abandon_stalled(now);
+        self.abandon_slowly_read(now);
         self.reset_forgotten();
         self.go_away_late(now);
         if unsent > 0 || !self.is_drained() {
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Abandons the responses of which the client has read nothing, or too little, for too long.
-    fn abandon_stalled(&mut self, now: Instant) {
+    fn abandon_slowly_read(&mut self, now: Instant) {
         let streams = &self.streams;
         let queued = |stream_id: u64| {
             let stream = u32::try_from(stream_id)
@@ -93,10 +93,10 @@ impl Connection {
         };
         let mut waiting = self.exchanges.waiting();
         let limits = &self.limits.requests;
-        let stalled = self
-            .stalled_responses
+        let slow = self
+            .slowly_read_responses
             .check(&mut waiting, queued, limits, now);
-        for response in stalled {
+        for response in slow {
             self.events.push_back(Event::TooSlow(response.why));
             if let Ok(stream_id) = u32::try_from(response.stream_id)
                 && self.streams.contains_key(&stream_id)
@@ -125,7 +125,7 @@ impl Connection {
     /// Ends the connection if its client does not read, or too slowly.
     fn check_reader(&mut self, unsent: usize, now: Instant) {
         if unsent == 0 {
-            self.stall = None;
+            self.read_progress = None;
             return;
         }
         let taken = self.written.saturating_sub(unsent as u64);
@@ -135,10 +135,10 @@ impl Connection {
             rate: limits.send_rate,
             grace: limits.send_rate_grace,
         };
-        let stall = self
-            .stall
-            .get_or_insert_with(|| Stall::new(taken, patience, now));
-        if let Some(why) = stall.check(taken, patience, now) {
+        let progress = self
+            .read_progress
+            .get_or_insert_with(|| ReadProgress::new(taken, patience, now));
+        if let Some(why) = progress.check(taken, patience, now) {
             self.too_slow(why);
         }
     }
@@ -154,7 +154,7 @@ impl Connection {
         self.scheduler.free_capacity();
         self.streams.shrink_to_fit();
         self.exchanges.free_capacity();
-        self.stalled_responses.free_capacity();
+        self.slowly_read_responses.free_capacity();
         self.events.shrink_to_fit();
         if self.output.is_empty() {
             self.output.free_unused();

@@ -8,7 +8,7 @@ use uringcore_quic as quic;
 
 use super::Connection;
 use super::priorities::apply;
-use crate::concurrent_requests::stalled_responses::Writing;
+use crate::concurrent_requests::slowly_read_responses::Writing;
 use crate::response_errors::SendError;
 
 impl From<LocalError> for SendError {
@@ -137,7 +137,7 @@ impl Connection {
         if fin {
             let queued = quic.send_queue_bytes(stream_id);
             let writing = Writing::new(queued, open.answer(), &self.limits, now);
-            self.stalled_responses.answered(stream_id, writing);
+            self.slowly_read_responses.answered(stream_id, writing);
         }
         // QUIC refused the data because the stream has ended. The event about the end may be handled late, if the
         // application does not wait for events.
@@ -177,7 +177,7 @@ impl Connection {
             // The wait ends when the queues of the connection have room, or when that of the stream is nearly empty.
             quic.report_when_low(stream_id);
             let place = writing.place;
-            writing.place = place.or_else(|| Some(self.stalled_responses.take_place()));
+            writing.place = place.or_else(|| Some(self.slowly_read_responses.take_place()));
         }
         exchange.writing = Some(writing);
         true

@@ -33,7 +33,7 @@ impl Connection {
         for stream_id in self.exchanges.take_overdue(&self.limits, now) {
             self.events.push(Event::BodyTimedOut { stream_id });
         }
-        self.abandon_stalled(quic, now);
+        self.abandon_slowly_read(quic, now);
         self.tick_sessions(quic, now);
         if self.is_drained() && self.idle_timer.may_free_capacity(now) {
             self.free_capacity(quic);
@@ -49,18 +49,18 @@ impl Connection {
     }
 
     /// Abandons responses of which the client has read too little, or nothing, for too long.
-    fn abandon_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
+    fn abandon_slowly_read(&mut self, quic: &mut quic::Connection, now: Instant) {
         let queued = |stream_id| quic.send_queue_bytes(stream_id);
         let mut waiting = self.exchanges.waiting();
-        let stalled = self
-            .stalled_responses
+        let slow = self
+            .slowly_read_responses
             .check(&mut waiting, queued, &self.limits, now);
-        for response in &stalled {
+        for response in &slow {
             self.events.push(Event::TooSlow(response.why));
         }
         let code = Code::H3_REQUEST_CANCELLED;
-        let has_whole = stalled.iter().any(|response| response.is_whole);
-        for response in stalled {
+        let has_whole = slow.iter().any(|response| response.is_whole);
+        for response in slow {
             let stream_id = response.stream_id;
             if response.is_whole {
                 // `h3` has passed the whole response to QUIC, so it is reset there. An error means that the stream has
@@ -81,7 +81,7 @@ impl Connection {
         self.idle_timer.capacity_freed();
         self.h3.free_capacity();
         self.exchanges.free_capacity();
-        self.stalled_responses.free_capacity();
+        self.slowly_read_responses.free_capacity();
         self.header_deadlines.free_capacity();
         if let Some(attached) = &mut self.webtransport_sessions {
             attached.free_capacity();

@@ -96,7 +96,7 @@ fn a_client_that_reads_byte_by_byte_loses_its_response() {
 }
 
 #[test]
-fn several_whole_responses_that_stall_leave_one_drained_connection() {
+fn several_whole_responses_that_are_not_read_leave_one_drained_connection() {
     let mut site = site(limits(), 50);
     for stream_id in [0, 4, 8] {
         site.begin_long(stream_id);

@@ -186,7 +186,7 @@ impl Site {
 }
 
 #[test]
-fn a_response_behind_more_urgent_ones_is_not_stalled() {
+fn a_response_behind_more_urgent_ones_is_not_abandoned() {
     let limits = Limits {
         send_timeout: Duration::from_secs(2),
         ..Limits::default()

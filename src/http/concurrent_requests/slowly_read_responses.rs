@@ -1,7 +1,7 @@
 //! Finds responses of which the client reads nothing, or too little, and which are therefore abandoned.
 //!
-//! A response is not stalled while the client reads another response with precedence over it (RFC 9218 section 10).
-//! Its time begins when that reading stops. Not here: room in queues (`response_commands`), and priorities
+//! The time of a response does not count while the client reads another response with precedence over it (RFC 9218
+//! section 10). It begins when that reading stops. Not here: room in queues (`response_commands`), and priorities
 //! (`response_priority`).
 //!
 //! The minimum rate is enforced with a balance of seconds for each response. The time between two reads is subtracted.
@@ -165,10 +165,10 @@ impl Taken {
     }
 }
 
-/// Finds stalled responses. Its table has the responses that the host has finished; those that it still writes are in
-/// the exchanges.
+/// Finds responses that are read too slowly. The table has the responses that the application has finished; those that
+/// it still writes are in the exchanges.
 #[derive(Debug, Default)]
-pub(crate) struct StalledResponses {
+pub(crate) struct SlowlyReadResponses {
     /// Responses that are wholly in QUIC's queues and not wholly acknowledged. While there are any, the connection
     /// must not be closed, because the queued data would be lost.
     unacknowledged: FxHashMap<u64, Writing>,
@@ -179,14 +179,14 @@ pub(crate) struct StalledResponses {
 
 /// A response of which the client has read nothing, or too little, for too long.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stalled {
+pub(crate) struct SlowlyRead {
     pub stream_id: u64,
     pub why: TooSlow,
-    /// True if the response was wholly in QUIC's queues. `StalledResponses` no longer tracks it.
+    /// True if the response was wholly in QUIC's queues. `SlowlyReadResponses` no longer tracks it.
     pub is_whole: bool,
 }
 
-impl StalledResponses {
+impl SlowlyReadResponses {
     /// True if all responses were wholly acknowledged.
     pub fn is_empty(&self) -> bool {
         self.unacknowledged.is_empty()
@@ -202,8 +202,8 @@ impl StalledResponses {
         self.unacknowledged.remove(&stream_id);
     }
 
-    /// Records that the client has read from a response. `rank()` is the priority of a response that the host still
-    /// writes.
+    /// Records that the client has read from a response. `rank()` is the priority of a response that the
+    /// application still writes.
     pub fn note_read(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
@@ -218,15 +218,15 @@ impl StalledResponses {
         self.next_place - 1
     }
 
-    /// Finds stalled responses. `waiting` are those that their host has not finished. `queued` returns the number of
-    /// bytes in a stream's queue.
+    /// Finds responses that are read too slowly. `waiting` are those that the application has not finished. `queued`
+    /// returns the number of bytes in a stream's queue.
     pub fn check(
         &mut self,
         waiting: &mut [(u64, &mut Writing)],
         queued: impl Fn(u64) -> usize,
         limits: &Limits,
         now: Instant,
-    ) -> Vec<Stalled> {
+    ) -> Vec<SlowlyRead> {
         let mut round = Round::new(self.taken);
         for (stream_id, writing) in &mut *waiting {
             writing.update(queued(*stream_id), &mut round, now);
@@ -235,11 +235,11 @@ impl StalledResponses {
             writing.update(queued(stream_id), &mut round, now);
         }
         self.taken = round.taken;
-        let mut stalled = Vec::new();
+        let mut slow = Vec::new();
         let mut settle = |stream_id, writing: &mut Writing, is_whole| {
             writing.settle_balance(&round, limits, now);
             let why = writing.is_over(&round.taken, limits, now);
-            stalled.extend(why.map(|why| Stalled {
+            slow.extend(why.map(|why| SlowlyRead {
                 stream_id,
                 why,
                 is_whole,
@@ -251,7 +251,7 @@ impl StalledResponses {
         }
         self.unacknowledged
             .retain(|&stream_id, writing| !settle(stream_id, writing, true));
-        stalled
+        slow
     }
 
     /// Frees unused capacity.
@@ -275,8 +275,8 @@ mod tests {
         }
     }
 
-    fn stalled(stream_id: u64, is_whole: bool) -> Stalled {
-        Stalled {
+    fn slow(stream_id: u64, is_whole: bool) -> SlowlyRead {
+        SlowlyRead {
             stream_id,
             why: TooSlow::Nothing,
             is_whole,
@@ -286,38 +286,38 @@ mod tests {
     #[test]
     fn unread_whole_responses_are_reported_once() {
         let (begin, limits) = (Instant::now(), limits());
-        let mut stalls = StalledResponses::default();
+        let mut responses = SlowlyReadResponses::default();
         let new = || Writing::new(100, Priority::default(), &limits, begin);
         let mut writing = new();
-        stalls.answered(4, new());
+        responses.answered(4, new());
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let mut check = |stalls: &mut StalledResponses, queued: usize, now| {
-            stalls.check(&mut [(0, &mut writing)], |_| queued, &limits, now)
+        let mut check = |responses: &mut SlowlyReadResponses, queued: usize, now| {
+            responses.check(&mut [(0, &mut writing)], |_| queued, &limits, now)
         };
-        assert_eq!(check(&mut stalls, 100, after(10)), []);
+        assert_eq!(check(&mut responses, 100, after(10)), []);
         // The client has read from both responses, so the time of both starts again.
-        assert_eq!(check(&mut stalls, 50, after(11)), []);
-        assert_eq!(check(&mut stalls, 50, after(21)), []);
-        let both = [stalled(0, false), stalled(4, true)];
-        assert_eq!(check(&mut stalls, 50, after(22)), both);
-        assert!(stalls.is_empty());
-        assert_eq!(check(&mut stalls, 50, after(23)), [stalled(0, false)]);
+        assert_eq!(check(&mut responses, 50, after(11)), []);
+        assert_eq!(check(&mut responses, 50, after(21)), []);
+        let both = [slow(0, false), slow(4, true)];
+        assert_eq!(check(&mut responses, 50, after(22)), both);
+        assert!(responses.is_empty());
+        assert_eq!(check(&mut responses, 50, after(23)), [slow(0, false)]);
     }
 
     #[test]
-    fn an_acknowledged_response_is_not_stalled() {
+    fn an_acknowledged_response_is_not_slow() {
         let (begin, limits) = (Instant::now(), limits());
-        let mut stalls = StalledResponses::default();
-        stalls.answered(4, Writing::new(1, Priority::default(), &limits, begin));
-        stalls.ended(4);
-        assert!(stalls.is_empty());
+        let mut responses = SlowlyReadResponses::default();
+        responses.answered(4, Writing::new(1, Priority::default(), &limits, begin));
+        responses.ended(4);
+        assert!(responses.is_empty());
         let late = begin + Duration::from_secs(60);
-        assert_eq!(stalls.check(&mut [], |_| 1, &limits, late), []);
+        assert_eq!(responses.check(&mut [], |_| 1, &limits, late), []);
     }
 
     #[test]
     fn each_waiting_response_gets_the_next_place() {
-        let mut stalls = StalledResponses::default();
-        assert_eq!([stalls.take_place(), stalls.take_place()], [0, 1]);
+        let mut responses = SlowlyReadResponses::default();
+        assert_eq!([responses.take_place(), responses.take_place()], [0, 1]);
     }
 }
