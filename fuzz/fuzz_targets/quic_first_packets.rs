@@ -10,7 +10,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{Keys, Version};
 use uringcore_quic::fuzzing::FirstPackets;
 use uringcore_quic::{VERSION_1, VERSION_2};
-use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
+use uringcore_wire::tls::client_hello_extensions::HELLO_BYTES_MAX;
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };

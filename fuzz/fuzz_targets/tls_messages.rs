@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_wire::tls::client_hello::{ClientHello, HELLO_BYTES_MAX, shown_tickets};
+use uringcore_wire::tls::client_hello_extensions::{ClientHello, HELLO_BYTES_MAX, shown_tickets};
 use uringcore_wire::tls::record_boundaries::RecordBoundaries;
 use uringcore_wire::tls::session_ticket::NewSessionTicket;
 use uringcore_wire::tls::{CLIENT_HELLO, NEW_SESSION_TICKET, message};

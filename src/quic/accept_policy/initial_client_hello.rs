@@ -1,7 +1,7 @@
 //! Reads the ClientHello in a client's first packets, before quinn-proto gets them. The keys of Initial packets are
 //! derived from public data, so no handshake is needed (RFC 9001 section 5.2).
 //!
-//! Not here: the fields of a ClientHello (`wire::tls::client_hello`) and the use of its tickets
+//! Not here: the extensions of a ClientHello (`wire::tls::client_hello_extensions`) and the use of its tickets
 //! (`endpoint::session_lookup_wait`).
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use quinn_proto::crypto::Keys;
 use uringcore_wire::{
     frame_iterator::{Frame, Frames},
     packet_header::{Extent, LongHeader, PacketType, number_len},
-    tls::client_hello::{HELLO_BYTES_MAX, hello_length, shown_tickets},
+    tls::client_hello_extensions::{HELLO_BYTES_MAX, hello_length, shown_tickets},
 };
 
 use crate::{tls, workarounds::version_2_packets};

@@ -23,7 +23,7 @@ use std::{
 
 use quinn_proto::Incoming;
 use uringcore_limits::memory_budget::AddressBlock;
-use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
+use uringcore_wire::tls::client_hello_extensions::HELLO_BYTES_MAX;
 
 use super::initial_client_hello::FirstPackets;
 use crate::{Deadlines, Event};

@@ -1,12 +1,12 @@
 //! TLS messages and records that are read outside the TLS library (RFC 8446).
 //!
-//! - `client_hello`: fields of a ClientHello.
+//! - `client_hello_extensions`: two extensions of a ClientHello, tickets and transport parameters.
 //! - `session_ticket`: NewSessionTicket messages.
 //! - `record_boundaries`: record boundaries in TLS over TCP, for the `ssl` module.
 //!
 //! This file has the parsers of the parts that all messages consist of.
 
-pub mod client_hello;
+pub mod client_hello_extensions;
 pub mod record_boundaries;
 pub mod session_ticket;
 

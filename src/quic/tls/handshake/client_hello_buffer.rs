@@ -4,7 +4,7 @@
 //! bytes are buffered and parsed first. Nothing is validated here: input that is not clearly a ClientHello is passed
 //! to TLS unchanged, and TLS sends the right alert.
 
-use uringcore_wire::tls::{CLIENT_HELLO, client_hello::ClientHello, message};
+use uringcore_wire::tls::{CLIENT_HELLO, client_hello_extensions::ClientHello, message};
 
 /// The bytes of a client's first handshake message.
 #[derive(Default)]

@@ -1,8 +1,8 @@
-//! Fields of a ClientHello (RFC 8446 section 4.1.2) that are needed before the TLS library reads the message: its
-//! tickets, because a host may need time to look up a session, and its transport parameters, from which a server
-//! chooses a QUIC version.
+//! The extensions of a ClientHello (RFC 8446 section 4.1.2) that are needed before the TLS library reads the message:
+//! the tickets, because a session store may need time to look up a session, and the transport parameters, from which a
+//! server chooses a QUIC version. All other fields are skipped.
 //!
-//! Nothing is validated here. A malformed message has no fields, and the TLS library reports the error.
+//! Nothing is validated here. A malformed message has no extensions, and the TLS library reports the error.
 
 use super::{CLIENT_HELLO, counted, extension, message, take};
 
