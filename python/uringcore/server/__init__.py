@@ -58,7 +58,8 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_request_hook`` | ``--request-hook``: an observer of requests, such as OpenTelemetry |
 | ``_wsgi``, ``_wsgi_environ`` | WSGI applications as ASGI applications; the environment of a request |
 | ``_wsgi_thread_pool`` | the threads of WSGI applications |
-| ``_static_files``, ``_static_routes`` | files of a folder as an application; the option ``--static`` |
+| ``_static_files_application`` | files of a folder as an ASGI application |
+| ``_static_routes`` | the option ``--static`` |
 | ``_conditional_requests``, ``_byte_ranges``, ``_content_types`` | conditions, ranges, types of files |
 | ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |
 
@@ -167,7 +168,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from uringcore.server._startup_errors import StartupError, require_uvicorn
-from uringcore.server._static_files import StaticFiles
+from uringcore.server._static_files_application import StaticFiles
 
 if TYPE_CHECKING:
     from uringcore.server._config import Config

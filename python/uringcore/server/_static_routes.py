@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from uringcore.server._startup_errors import StartupError
-from uringcore.server._static_files import StaticFiles, route_path
+from uringcore.server._static_files_application import StaticFiles, route_path
 
 __all__ = ["StaticRoutes", "parse_static", "static_routes"]
 
