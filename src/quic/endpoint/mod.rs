@@ -6,7 +6,7 @@
 //! - `connection_table`, `connection_updates`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
 //! - `connection_id_generator`: generates connection IDs.
-//! - `migration`: changes of address.
+//! - `migration`, `address_aliases`: changes of address; second addresses of servers.
 //! - `memory_shedding`: the memory of clients, and shedding.
 //!
 //! Not here: sockets, and the state of one connection (`connection`).
@@ -35,6 +35,7 @@ use super::{
 use crate::{tls::ResetKeys, workarounds::address_token_version::TokenContext};
 
 mod accept;
+mod address_aliases;
 pub(super) mod connection_id_generator;
 mod connection_table;
 mod connection_updates;
