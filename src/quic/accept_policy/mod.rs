@@ -126,7 +126,9 @@ impl AcceptPolicy {
         self.handshakes
     }
 
-    /// Decides how to answer a new client while the endpoint has `connections` connections.
+    /// Decides if a new connection is accepted, or refused because of load: too many connections, handshakes or
+    /// connections of one address, a full memory budget, or too many accepted in the last second. `connections` is the
+    /// number of the endpoint's connections. The caller (`endpoint::accept`) carries out the verdict.
     pub fn decide(
         &mut self,
         now: Instant,

@@ -345,8 +345,8 @@ impl Endpoint {
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
         if !is_long(&data) {
-            // Most datagrams are of this kind, and none of them begins a connection.
-            self.take_short(now, meta, data);
+            // Most datagrams have a short header, and no such datagram begins a connection.
+            self.handle_short_header(now, meta, data);
             return;
         }
         let data = self.copy_for_lookup(data);

@@ -25,7 +25,7 @@ impl Endpoint {
     /// Handles one datagram: packets of a connection, a Version Negotiation packet, or a packet of an unknown version.
     pub(crate) fn dispatch(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         match FirstPacket::of(&data) {
-            FirstPacket::Packet => self.take_packets(now, meta, data),
+            FirstPacket::Packet => self.handle_packets(now, meta, data),
             FirstPacket::Negotiation => self.handle_negotiation(now, meta, &data),
             FirstPacket::UnknownVersion => {
                 self.log_unassigned(now, arrivals(&data), "unsupported_version");
@@ -34,11 +34,12 @@ impl Endpoint {
         }
     }
 
-    /// Handles a datagram with a short header, which is alone in its datagram, has no version and is no Retry.
-    pub(super) fn take_short(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+    /// Handles a datagram whose first packet has a short header: a 1-RTT packet or a stateless reset. No other packet
+    /// follows it in the datagram, so there is nothing to split, and it has no version to check.
+    pub(super) fn handle_short_header(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         self.arrival_bytes = data.len();
         let length = Some(data.len());
-        self.take_piece(now, meta, data, length);
+        self.pass_to_quinn(now, meta, data, length);
     }
 
     /// Logs packets that belong to no connection. Only at a client that has the socket to itself, because they are
@@ -60,9 +61,15 @@ impl Endpoint {
         }
     }
 
-    fn take_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
-        // A first packet of a version that only this endpoint's clients support needs an answer, and quinn-proto does
-        // not report if it has accepted or skipped the packet.
+    /// Handles a datagram that begins with a long header of a known version. Splits it into pieces, because quinn-proto
+    /// can process only packets of one version together.
+    ///
+    /// A first packet is refused here by its raw bytes in two cases. If its version is not one of the server's, it is
+    /// answered with Version Negotiation, unless it belongs to a connection. A Retry with a wrong integrity tag is
+    /// dropped. Limits of the server refuse a first packet later (`accept`).
+    fn handle_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
+        // quinn-proto consumes the bytes. It knows the versions of this endpoint's clients and therefore sends no Version
+        // Negotiation for them, so the answer is made here, from a copy: it contains the packet's connection IDs.
         let other_version = match self.is_of_other_version(&data) {
             true => Some(data.clone()),
             false => None,
@@ -75,19 +82,21 @@ impl Endpoint {
             return;
         }
         self.arrival_bytes = length;
-        let is_taken = self.take_piece(now, meta, first, Some(length));
+        let is_taken = self.pass_to_quinn(now, meta, first, Some(length));
         while !data.is_empty() {
             let piece = version_2_packets::next_piece(&mut data, is_server);
-            self.take_piece(now, meta, piece, None);
+            self.pass_to_quinn(now, meta, piece, None);
         }
         if let (false, Some(first_packet)) = (is_taken, other_version) {
             self.answer_version(meta, &first_packet);
         }
     }
 
-    /// Passes a part of a received datagram to quinn-proto. `length` is the length of the whole datagram, given with
-    /// its first part only. Returns false if quinn-proto has ignored the part.
-    fn take_piece(
+    /// Passes one piece of a received datagram (one packet or several) to quinn-proto, and acts on its result: an event
+    /// for a connection, an answer without a connection, or a client's first packet. `datagram_len` is the length of the
+    /// whole datagram for its first piece, and `None` for later pieces. Returns false if quinn-proto has ignored the
+    /// piece.
+    fn pass_to_quinn(
         &mut self,
         now: Instant,
         meta: DatagramMeta,
