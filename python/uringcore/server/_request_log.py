@@ -1,13 +1,13 @@
-"""The log of a server's HTTP/3 requests: access lines, errors, and their format.
+"""The log of a server's requests: access lines, errors, and their format. It serves HTTP/3 and the native
+HTTP/1.1 and HTTP/2; uvicorn's protocol classes (``--http h11``) write their own lines.
 
 Clients cannot fill the log, however many addresses they have: :mod:`uringcore._log_rate_limits`.
 
-The extension ends a request before it counts its client or closes its connection, so a later ``send`` does
-nothing, as ASGI requires. An exception that an application raises after its client has disconnected
-(Starlette's ``ClientDisconnect``) is one line of the client's budget, with the place where it was raised:
-clients can cause it at will, and a traceback has thirty lines. An exception while the client is connected
-is logged with its traceback and without a bound, as in uvicorn. Exceptions of our own code in a connection
-have a budget, too.
+An exception of an application is logged in one of two ways. While the client is connected, the log gets the
+traceback, without a limit, as in uvicorn. After the client has disconnected (Starlette's
+``ClientDisconnect``), the log gets one line with the place where it was raised, and the line counts against
+the client's limit: clients can cause such exceptions at will, and a traceback has thirty lines. Exceptions of
+our own code in a connection are limited, too.
 """
 
 from __future__ import annotations
