@@ -1,30 +1,31 @@
-//! The policy that decides how long a wait spins (polls for work without a system call) before it sleeps in the kernel.
+//! Decides how long a waiting event loop spins before it sleeps. To spin is to look for completions repeatedly, without
+//! a system call; to sleep is to block in the kernel.
 //!
-//! A sleep with its wake-up adds tens of microseconds of latency, and costs about 10 µs of CPU time, especially in a
-//! virtual machine. If each request follows the answer to the last one (one client, one request in flight), most
-//! waits are shorter than that, so spinning is cheaper than sleeping. With other loads spinning wastes CPU time. The
-//! policy decides by the lengths of the last waits:
+//! A sleep and its wake-up add tens of microseconds of latency and cost about 10 µs of CPU time, most of all in a
+//! virtual machine. With one client that sends its next request after each answer, most waits are shorter than that, so
+//! spinning is cheaper than sleeping. With other loads spinning wastes CPU time. The policy decides by the lengths of
+//! the last waits:
 //!
-//! - A loop begins to spin after several short sleeps with few long ones in between. So an idle loop, and a loop that
-//!   only timers wake, never spins.
-//! - A spin lasts as long as recent short sleeps, including the wake-up. A spin that finds work earns credit; a spin
-//!   that finds none costs four times as much. Without credit the loop only sleeps, for a pause that doubles each
-//!   time.
-//! - A spin also counts as failed if it finds work hardly sooner than a sleep would: by less than a third of the
-//!   sleep or less than [`SAVING`]. If a wake-up is cheap, as on bare metal, spinning therefore continues only if
-//!   work arrives at once. If a wake-up is expensive, as in a virtual machine, it is most of a sleep, and a loop that
-//!   spins with success uses about as much CPU time as a loop that sleeps. If client and server share a processor,
-//!   spinning delays the client, which cannot run meanwhile.
-//! - If work is always available when the last is done, spinning gains nothing and may cost something: during a sleep
-//!   more data would arrive, to be received at once. So a window of [`WINDOW`] spins counts as failed if they found
-//!   work at once on average, and took less than a quarter of the working time between them. With 100 connections of
-//!   100 KiB messages this saves 5 to 15 % of the CPU time.
+//! - **Start.** A loop begins to spin after several short sleeps with few long ones between them. So an idle loop, and a
+//!   loop that only timers wake, never spins.
+//! - **Length.** A spin lasts at most as long as recent short sleeps, including the wake-up.
+//! - **Credit.** A spin that finds work earns credit, and a failed spin costs four times as much. Without credit the loop
+//!   only sleeps, for a number of short sleeps that doubles each time.
+//! - **Too small a gain.** A spin that finds work also counts as failed if a sleep would have found it almost as soon:
+//!   if it saves less than a third of the sleep, or less than [`SAVING`]. On bare metal a wake-up is cheap, so spinning
+//!   continues only if work arrives at once. In a virtual machine the wake-up is most of a sleep, so a loop that spins
+//!   uses about as much CPU time as one that sleeps. If client and server share a processor, the client cannot run while
+//!   the server spins, so a spin delays the client and finds nothing.
+//! - **Saturation.** If work is always available when the last is done, spinning gains nothing, and it has a cost: during
+//!   a sleep more data would arrive, which one receive would take together. So [`WINDOW`] consecutive spins count as
+//!   failed if on average they found work at once and took less than a quarter of the working time between them. With
+//!   100 connections of 100 KiB messages this saves 5 to 15 % of the CPU time.
+//!
+//! Measured in a virtual machine with wake-ups of 50 µs and more: a QUIC round trip takes 0.6 of the time that it takes
+//! without spinning, for equal CPU time. Constant spinning costs more than it saves if clients do not wait for answers
+//! before they send; programs that want it set `busy_poll`.
 //!
 //! Not here: the spinning itself (`driver`).
-//!
-//! In a virtual machine with wake-ups of 50 µs and more, a QUIC round trip takes 0.6 of the time that it takes
-//! without spinning, for equal CPU time. For an open load, constant spinning costs more than it saves; programs that
-//! want it set `busy_poll`.
 
 use std::time::Duration;
 
