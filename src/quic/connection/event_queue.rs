@@ -1,5 +1,8 @@
-//! The events that wait until the application polls them, and two events that follow later: `BatchHandled` at the end
-//! of a batch, and `ConnectionWritable` when the send queues have room.
+//! The events that wait until the application polls them, and two events that are emitted after others: `BatchHandled`
+//! after all events of a batch, and `ConnectionWritable` when full send queues have room again.
+//!
+//! A batch is the datagrams of one loop iteration, or one expired timer. aioquic calls a
+//! protocol's `transmit` after each batch, and programs override that method; the bindings call it at `BatchHandled`.
 //!
 //! Not here: the conversion of quinn-proto's events (`event_conversion`).
 
@@ -30,22 +33,24 @@ pub(super) enum Pending {
     Batch,
 }
 
-/// The state of `BatchHandled` events: disabled, or enabled with or without an entry in the queue.
+/// The state of the `BatchHandled` event. It is disabled until [`EventQueue::report_batches`] enables it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Batches {
-    Unreported,
-    /// The application has not enabled the event, and a batch has been handled.
-    Missed,
-    Reported,
-    /// The event is in the queue.
-    Pending,
+    /// The event is disabled, and no batch has been handled yet.
+    Disabled,
+    /// The event is disabled, and a batch has been handled. When the event is enabled, one is emitted at once.
+    DisabledAfterBatch,
+    /// The event is enabled. None is in the queue.
+    Enabled,
+    /// The event is enabled, and one is in the queue. Further batches until it is polled need no other one.
+    Queued,
 }
 
 impl EventQueue {
     pub fn new() -> Self {
         Self {
             queue: VecDeque::new(),
-            batches: Batches::Unreported,
+            batches: Batches::Disabled,
             is_full: false,
         }
     }
@@ -54,7 +59,7 @@ impl EventQueue {
     pub fn accepted() -> Self {
         Self {
             queue: VecDeque::from([Pending::Ready(Event::Accepted)]),
-            batches: Batches::Missed,
+            batches: Batches::DisabledAfterBatch,
             ..Self::new()
         }
     }
@@ -100,7 +105,7 @@ impl EventQueue {
                 continue;
             }
             if self.queue.is_empty() {
-                self.batches = Batches::Reported;
+                self.batches = Batches::Enabled;
                 return Some(next);
             }
             self.queue.push_back(next);
@@ -116,20 +121,20 @@ impl EventQueue {
     /// Called when a datagram or a timer is being handled.
     pub fn note_batch(&mut self, is_closed: bool) {
         match self.batches {
-            Batches::Unreported => self.batches = Batches::Missed,
-            Batches::Reported if !is_closed => {
-                self.batches = Batches::Pending;
+            Batches::Disabled => self.batches = Batches::DisabledAfterBatch,
+            Batches::Enabled if !is_closed => {
+                self.batches = Batches::Queued;
                 self.queue.push_back(Pending::Batch);
             }
-            Batches::Missed | Batches::Reported | Batches::Pending => {}
+            Batches::DisabledAfterBatch | Batches::Enabled | Batches::Queued => {}
         }
     }
 
     /// Enables `BatchHandled`. If a batch was handled before, the event follows at once.
     pub fn report_batches(&mut self, is_closed: bool) {
-        let is_missed = self.batches == Batches::Missed;
-        if is_missed || self.batches == Batches::Unreported {
-            self.batches = Batches::Reported;
+        let is_missed = self.batches == Batches::DisabledAfterBatch;
+        if is_missed || self.batches == Batches::Disabled {
+            self.batches = Batches::Enabled;
         }
         if is_missed {
             self.note_batch(is_closed);
