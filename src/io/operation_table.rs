@@ -249,7 +249,8 @@ impl OpTable {
         Ok(OpId::new(kind, generation, index))
     }
 
-    /// The slot of an operation in flight; `None` if the identifier is stale or no operation's.
+    /// The slot of the operation in flight that `id` identifies. `None` if that operation has ended, even if its slot is
+    /// used again, or if `id` is a `user_data` that belongs to no operation.
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index() as usize)?;
@@ -257,8 +258,8 @@ impl OpTable {
             .then_some(slot)
     }
 
-    /// Removes and returns the oldest receive in `queue` that still waits for a buffer. Receives that have ended are
-    /// skipped.
+    /// Removes and returns the oldest receive in `queue` that still waits for a buffer of the ring. Receives that have
+    /// ended or got a buffer since they were queued are removed as well, and skipped.
     pub(crate) fn next_starved(&mut self, queue: &mut VecDeque<OpId>) -> Option<OpId> {
         while let Some(op) = queue.pop_front() {
             if self

@@ -76,7 +76,8 @@ impl Sessions {
         self.route_unknown(below, stream_id, event)
     }
 
-    /// Handles an event of a stream that does not belong to a known session.
+    /// Handles an event of a stream that belongs to no open session: a stream of HTTP/3, the CONNECT stream of a session
+    /// that has ended, or a peer's stream whose header has not been read yet. Returns the event if HTTP/3 has to handle it.
     fn route_unknown(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -92,14 +93,15 @@ impl Sessions {
             _ => {}
         });
         match event {
-            // A stream that this side opened: a CONNECT stream, or a stream of a session that has ended.
+            // This side opened the stream: HTTP/3 handles it if it is a CONNECT stream, and ignores it if it was a stream of
+            // a session that has ended.
             _ if self.is_own(stream_id) => self.http_event(stream_id, event),
-            // The session of the stream has ended, and the stream with it, before this event was handled.
+            // The event was queued before the stream was stopped together with its session, so nothing can be read.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
                 let arrived = match self.table.is_empty() {
-                    // There is no session, so the stream is probably a request. The read bytes are most of the
-                    // request.
+                    // The connection has no session, so the stream is probably a request for HTTP/3. One read of this
+                    // size gets most requests as a whole.
                     true => below.quic.read_stream(stream_id, REQUEST_BYTES),
                     false => Received::default(),
                 };

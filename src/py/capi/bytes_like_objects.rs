@@ -216,8 +216,10 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Receives from the socket into the buffer `target`, without waiting. Returns the outcome of recv(2) and the size of
-/// the buffer. The outer error is an error of the buffer.
+/// Receives from the socket into the buffer `target`, without waiting. There are three kinds of results: the number of
+/// received bytes, the errno of recv(2) (the inner `Err`), and a Python exception because `target` is empty or is no
+/// writable buffer (the outer `Err`; nothing was received). The first two come with the size of the buffer, so that the
+/// caller sees if the buffer was filled.
 pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<(io::Result<usize>, usize)> {
     let view = buffer_of_protocol(target)?;
     let received = in_memory(&view, |memory| net::recv(fd, memory));

@@ -1,4 +1,5 @@
-//! A WebTransport session as the transport of streams and datagrams, for `streams`.
+//! The interface through which the typed streams (`py::streams`) use a WebTransport session. For a QUIC connection,
+//! `quic::read_on_demand` implements the interface.
 
 use std::time::Instant;
 
@@ -12,7 +13,8 @@ use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamErro
 use super::session::SessionConnection;
 use crate::streams::transport_access::TransportAccess;
 
-/// A WebTransport session as a transport of streams, while its connection is borrowed.
+/// Opens, reads and writes the streams of one session. It is made for each call, because it borrows the session's QUIC
+/// connection from the endpoint that owns it.
 struct SessionTransport<'a> {
     handle: SessionCommands<'a>,
     quic: &'a mut quic::Connection,
@@ -90,7 +92,8 @@ impl StreamTransport for SessionTransport<'_> {
     }
 }
 
-/// Reaches a session's transport through the connection of the session.
+/// Makes a [`SessionTransport`] for a call. Unlike that one, it is stored: it has a reference to the connection and the
+/// identifier of the session.
 pub struct SessionTransportAccess {
     pub connection: Box<dyn SessionConnection>,
     pub session_id: u64,

@@ -126,12 +126,12 @@ impl ConnectionObserver {
         self.inner.state().ids.is_some()
     }
 
-    /// The packet that is sealed instead of the next PING.
+    /// The slot of a packet that replaces the next PING: the packet key seals the packet in the slot in its place.
     pub fn probe(&self) -> &ProbeSlot {
         self.hook.probe()
     }
 
-    /// True if RESET_STREAM_AT frames have arrived, or RESET_STREAM frames are being inserted.
+    /// True if RESET_STREAM_AT frames have arrived and were not taken, or if RESET_STREAM frames are being inserted.
     pub fn uses_resets(&self) -> bool {
         self.hook.resets().is_used()
     }
@@ -141,7 +141,9 @@ impl ConnectionObserver {
         self.hook.resets().take_found()
     }
 
-    /// Inserts RESET_STREAM frames into received packets, before quinn-proto reads them, until it has accepted one.
+    /// Starts inserting RESET_STREAM frames into received packets between their decryption and quinn-proto, which has no
+    /// RESET_STREAM_AT (`workarounds::reset_stream_at`). quinn-proto drops duplicate packets with all their frames, so the
+    /// frames are inserted into each packet until [`confirm_resets`](Self::confirm_resets) finds that it has accepted one.
     pub fn insert_resets(&mut self, conn: &quinn::Connection, due: Vec<ResetAt>) {
         if !due.is_empty() {
             self.hook.resets().insert(due);

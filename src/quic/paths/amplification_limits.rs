@@ -130,7 +130,9 @@ impl ClientAddresses {
         }
     }
 
-    /// Counts a received datagram if packets may be sent back to its address.
+    /// Counts the bytes of a received datagram for its source address `remote`, if packets may be sent there: `remote` is
+    /// the client's current address or already has an entry, or `is_asking` is true, because the datagram contained a
+    /// PATH_CHALLENGE, whose answer goes to `remote`.
     pub fn received(
         &mut self,
         remote: SocketAddr,
@@ -154,8 +156,8 @@ impl ClientAddresses {
             budget.is_asking |= is_asking;
         } else {
             if budgets.len() >= ADDRESSES_MAX {
-                // The list is full. With the oldest entry, the received bytes and the sent bytes are forgotten
-                // together.
+                // The list is full, so its oldest entry is removed, unless that is the client's current address. An
+                // address without an entry may get nothing, so the removal cannot raise a limit.
                 let old = budgets.iter().position(|budget| budget.address != current);
                 budgets.remove(old.unwrap_or(0));
             }

@@ -136,20 +136,23 @@ impl Path {
         self.trial.as_ref().map(|trial| trial.deadline)
     }
 
-    /// Sends from another socket. If nothing has arrived there at `deadline`, the old path is used again.
+    /// Moves the connection to another socket on trial. If no authentic datagram arrives on that socket until `deadline`,
+    /// [`give_up`](Self::give_up) returns to the path before.
     pub fn try_socket(&mut self, socket: u32, deadline: Instant) {
-        // The fallback is the last path on which something has arrived, so an unfinished trial is skipped.
+        // If a trial is in progress, its path has not worked yet. So the path before it stays the one to return to.
         let before = self.trial.take().map_or(self.route, |trial| trial.before);
         self.trial = Some(Trial { deadline, before });
         self.route.local = Local { socket, ip: None };
     }
 
-    /// Sends to `actual` instead of `known`.
+    /// From now on, packets that quinn-proto addresses to `known` (the server's first address) are sent to `actual` (its
+    /// preferred address).
     pub fn use_alias(&mut self, known: SocketAddr, actual: SocketAddr) {
         self.route.alias = Some((known, actual));
     }
 
-    /// Sends to the address that quinn-proto has, now and after a failed trial.
+    /// Ends the use of the alias: packets are sent to the address to which quinn-proto addresses them, also if a failed
+    /// trial restores the path before it.
     pub fn leave_alias(&mut self) {
         self.route.alias = None;
         if let Some(trial) = &mut self.trial {

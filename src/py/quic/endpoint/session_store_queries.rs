@@ -227,7 +227,9 @@ impl QuicEndpoint {
     }
 }
 
-/// Asks a store that returns at once. If the store raises for a token, the token does not validate the address.
+/// Asks a store that does not block, on this thread. First the address token is marked as used. If it was used before, or
+/// if the store raises, the token does not validate the client's address: the client gets a Retry, and no tickets
+/// are looked up.
 fn ask_now(
     py: Python<'_>,
     store: &ForeignStore,
@@ -257,5 +259,6 @@ fn ask_now(
 }
 
 const STORE_RAISED: &str = "Exception in a QUIC server's session store";
-/// The interval at which an endpoint without a loop looks for an answer while a handshake waits.
+/// The interval at which an endpoint without an event loop checks if the store's thread has answered, while a handshake
+/// waits. With an event loop, a callback reports the answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

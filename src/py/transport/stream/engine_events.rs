@@ -205,7 +205,8 @@ impl StreamTransport {
 
     /// Calls `buffer_updated` for `count` bytes in the protocol's buffer. Returns true if it raised no exception.
     ///
-    /// If it schedules a callback, which may empty the buffer, that callback runs before the next bytes are delivered.
+    /// If `buffer_updated` schedules a callback, no more bytes are delivered before that callback has run: it may be the
+    /// one that empties the protocol's buffer.
     fn notify_filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,
@@ -213,6 +214,7 @@ impl StreamTransport {
         count: usize,
     ) -> PyResult<bool> {
         let (py, this) = (base.py(), base.get());
+        // The number of callbacks that wait to run. If it has grown afterwards, `buffer_updated` has scheduled one.
         let before = this.scheduled(py);
         let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
         drop(inside);
