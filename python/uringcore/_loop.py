@@ -76,7 +76,7 @@ _QUIC_ENDPOINT = "uringcore.quic._open_endpoint"
 
 # The class is read at import, because programs may replace asyncio's name by this loop's class.
 _StockLoop = asyncio.SelectorEventLoop
-_own_turn = _uringcore.LoopCore._run_once
+_own_iteration = _uringcore.LoopCore._run_once
 
 
 class UringEventLoop(  # type: ignore[misc]
@@ -236,10 +236,10 @@ class UringEventLoop(  # type: ignore[misc]
             self._run_forever_setup()
             # True unless the program has replaced `_run_once`: bound methods are equal if their functions and
             # objects are identical.
-            if self._run_once == _own_turn.__get__(self):
+            if self._run_once == _own_iteration.__get__(self):
                 self._run_until_stopped()
             else:
-                self._run_replaced_turns()
+                self._run_replaced_iterations()
         finally:
             try:
                 self._run_forever_cleanup()
@@ -247,7 +247,7 @@ class UringEventLoop(  # type: ignore[misc]
                 if self._wakeup_is_ours:
                     self._release_wakeup_fd()
 
-    def _run_replaced_turns(self) -> None:
+    def _run_replaced_iterations(self) -> None:
         self._prepare_to_sleep()
         while True:
             self._run_once()

@@ -15,8 +15,8 @@ pub(crate) struct ReceiveBudget {
     received: usize,
     /// The maximum number of completions in a loop iteration.
     limit: usize,
-    /// The number of loop iterations with this limit in which fewer than [`BYTES_PER_TURN`] bytes were received.
-    turns: u32,
+    /// The number of loop iterations with this limit in which fewer than [`BYTES_PER_ITERATION`] bytes were received.
+    iterations: u32,
 }
 
 impl ReceiveBudget {
@@ -24,7 +24,7 @@ impl ReceiveBudget {
         Self {
             received: 0,
             limit: usize::MAX,
-            turns: 0,
+            iterations: 0,
         }
     }
 
@@ -34,13 +34,13 @@ impl ReceiveBudget {
     }
 
     /// Begins a loop iteration. Returns the maximum number of completions that it may handle.
-    pub(crate) fn next_turn(&mut self) -> usize {
-        if std::mem::take(&mut self.received) > BYTES_PER_TURN {
-            (self.limit, self.turns) = (LIMIT_MIN, 0);
+    pub(crate) fn next_iteration(&mut self) -> usize {
+        if std::mem::take(&mut self.received) > BYTES_PER_ITERATION {
+            (self.limit, self.iterations) = (LIMIT_MIN, 0);
         } else if self.limit != usize::MAX {
-            self.turns += 1;
-            if self.turns == TURNS_BEFORE_MORE {
-                self.turns = 0;
+            self.iterations += 1;
+            if self.iterations == ITERATIONS_BEFORE_MORE {
+                self.iterations = 0;
                 self.limit *= 2;
             }
             if self.limit > LIMIT_MAX {
@@ -52,46 +52,46 @@ impl ReceiveBudget {
 }
 
 /// The number of bytes that a loop iteration should receive at most: about the size of a processor core's cache.
-const BYTES_PER_TURN: usize = 1 << 20;
-/// The lowest limit of completions. If the host receives for only so few, it receives fewer than [`BYTES_PER_TURN`]
+const BYTES_PER_ITERATION: usize = 1 << 20;
+/// The lowest limit of completions. If the host receives for only so few, it receives fewer than [`BYTES_PER_ITERATION`]
 /// bytes in most cases.
 const LIMIT_MIN: usize = 8;
 /// A limit above this value is not applied, because a loop iteration never has so many completions.
 const LIMIT_MAX: usize = 256;
 /// The limit doubles after this number of loop iterations. If a loop iteration then receives too much, it falls to
 /// [`LIMIT_MIN`].
-const TURNS_BEFORE_MORE: u32 = 64;
+const ITERATIONS_BEFORE_MORE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn many_completions_at_once_lower_the_budget_of_later_turns() {
+    fn many_completions_at_once_lower_the_budget_of_later_iterations() {
         let mut receive_budget = ReceiveBudget::new();
-        assert_eq!(receive_budget.next_turn(), usize::MAX);
-        receive_budget.note(BYTES_PER_TURN);
+        assert_eq!(receive_budget.next_iteration(), usize::MAX);
+        receive_budget.note(BYTES_PER_ITERATION);
         assert_eq!(
-            receive_budget.next_turn(),
+            receive_budget.next_iteration(),
             usize::MAX,
             "this amount is within the budget"
         );
-        receive_budget.note(BYTES_PER_TURN);
+        receive_budget.note(BYTES_PER_ITERATION);
         receive_budget.note(1);
         let limits: Vec<_> = (0..64 * 6 + 1)
-            .map(|_| receive_budget.next_turn())
+            .map(|_| receive_budget.next_iteration())
             .collect();
         let at: Vec<_> = limits.iter().step_by(64).copied().collect();
         assert_eq!(at, [8, 16, 32, 64, 128, 256, usize::MAX]);
     }
 
     #[test]
-    fn the_budget_grows_and_falls_again_if_the_turns_get_too_long() {
+    fn the_budget_grows_and_falls_again_if_the_iterations_get_too_long() {
         let mut receive_budget = ReceiveBudget::new();
-        receive_budget.note(BYTES_PER_TURN + 1);
+        receive_budget.note(BYTES_PER_ITERATION + 1);
         let mut tried = 0;
         for _ in 0..6400 {
-            let limit = receive_budget.next_turn();
+            let limit = receive_budget.next_iteration();
             tried += usize::from(limit > LIMIT_MIN);
             receive_budget.note(limit * 100 * 1024);
         }

@@ -37,7 +37,7 @@ pub struct Engine {
     pub(crate) operations: OperationTable,
     batch: VecDeque<Completion>,
     pub(crate) events: EventQueue,
-    pub(crate) turns: u64,
+    pub(crate) iterations: u64,
     receive_budget: ReceiveBudget,
     pub(crate) held: HeldWrites,
     /// The time at which a busy loop last polled its epoll set.
@@ -56,7 +56,7 @@ impl Engine {
             operations: OperationTable::default(),
             batch: VecDeque::new(),
             events: EventQueue::default(),
-            turns: 0,
+            iterations: 0,
             receive_budget: ReceiveBudget::new(),
             held: HeldWrites::new(now),
             last_polled: now,
@@ -80,8 +80,8 @@ impl Engine {
     }
 
     /// The number of loop iterations so far.
-    pub fn turns(&self) -> u64 {
-        self.turns
+    pub fn iterations(&self) -> u64 {
+        self.iterations
     }
 
     // Commands -----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ impl Engine {
     /// Makes queued operations from the commands since the last flush. A single datagram of a QUIC socket is sent at
     /// once.
     pub fn flush(&mut self, now: Instant) {
-        self.held.end_turn();
+        self.held.end_iteration();
         if self.transports.needs_flush() {
             self.transports.flush(&mut self.driver, &mut self.events);
         }
@@ -175,7 +175,7 @@ impl Engine {
     /// A ring shows without a system call if completions are ready; an epoll set does not. A host that watches only
     /// the descriptor that wakes it therefore skips loop iterations and polls its epoll set from time to time
     /// (`is_time_to_poll`).
-    pub fn skip_turn(&mut self) -> bool {
+    pub fn skip_iteration(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
             && !self.transports.needs_flush()
             && !self.watchers.needs_flush()
@@ -184,13 +184,13 @@ impl Engine {
                 Backend::Uring => !self.driver.needs_enter(),
                 Backend::Epoll => self.driver.waits_for_one_at_most() && !self.is_time_to_poll(),
             };
-        self.turns += u64::from(is_quiet);
+        self.iterations += u64::from(is_quiet);
         is_quiet
     }
 
     /// True if the epoll set was last polled at least [`LOOK_INTERVAL`] ago. Most calls do not read the clock.
     fn is_time_to_poll(&mut self) -> bool {
-        if !self.turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
+        if !self.iterations.is_multiple_of(ITERATIONS_PER_CLOCK_READ) {
             return false;
         }
         let now = Instant::now();
@@ -214,7 +214,8 @@ impl Engine {
     /// Submits queued operations, and waits for at most `timeout` (`None`: until an operation completes or the host is
     /// woken). The host may release its interpreter lock during this call.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        self.driver.set_batch_limit(self.receive_budget.next_turn());
+        self.driver
+            .set_batch_limit(self.receive_budget.next_iteration());
         let entered = self.driver.enter(timeout);
         self.held.delay.note_wake_up(self.driver.last_wait());
         entered
@@ -233,7 +234,7 @@ impl Engine {
     /// Routes all completions that are ready, and runs the timers that are due. [`next_event`](Self::next_event)
     /// returns the events.
     pub fn process(&mut self, now: Instant) {
-        self.turns += 1;
+        self.iterations += 1;
         let mut batch = std::mem::take(&mut self.batch);
         self.driver.take_completions(&mut batch);
         while let Some(completion) = batch.pop_front() {
@@ -372,7 +373,7 @@ impl Engine {
 }
 
 /// An epoll loop reads the clock only once in this many skipped loop iterations.
-const TURNS_PER_CLOCK_READ: u64 = 16;
+const ITERATIONS_PER_CLOCK_READ: u64 = 16;
 /// While loop iterations are skipped, the epoll set is polled after this time.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// The maximum number of system calls to end an operation. A cancellation takes one; more are needed if the completion

@@ -69,12 +69,12 @@ impl HeldWrites {
     }
 
     /// Ends the hold at the end of the loop iteration. The engine's flush sends all bytes afterwards.
-    pub(crate) fn end_turn(&mut self) {
+    pub(crate) fn end_iteration(&mut self) {
         if self.delay.is_holding() {
             let holders = self.release(Instant::now());
             self.reuse(holders);
         }
-        self.delay.end_turn();
+        self.delay.end_iteration();
     }
 
     #[cfg(test)]

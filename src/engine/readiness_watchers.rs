@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     /// Runs a loop iteration. Returns the serial numbers in its events.
-    fn turn(watchers: &mut WatcherTable, driver: &mut Driver) -> Vec<u64> {
+    fn iterate(watchers: &mut WatcherTable, driver: &mut Driver) -> Vec<u64> {
         let mut done = VecDeque::new();
         watchers.flush(driver);
         driver.enter(Some(Duration::ZERO)).unwrap();
@@ -250,7 +250,7 @@ mod tests {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let mut watchers = WatcherTable::default();
             let first = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
-            assert_eq!(turn(&mut watchers, &mut driver), []);
+            assert_eq!(iterate(&mut watchers, &mut driver), []);
             // The poll in flight completes, and its registration is replaced before the event is taken.
             theirs.write_all(b"1").unwrap();
             watchers.last_serial = first + u64::from(u16::MAX);
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!((first as u16, first == second), (second as u16, false));
             let mut reported = Vec::new();
             for _ in 0..100 {
-                reported.extend(turn(&mut watchers, &mut driver));
+                reported.extend(iterate(&mut watchers, &mut driver));
             }
             assert_eq!(reported, [second], "one event, of the second registration");
         }

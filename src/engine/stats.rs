@@ -10,7 +10,7 @@ use crate::transport::Transport;
 #[derive(Clone, Copy, Debug)]
 pub struct EngineStats {
     pub driver: DriverStats,
-    pub turns: u64,
+    pub iterations: u64,
     /// Sends of streams by system calls that bypassed the driver.
     pub direct_sends: u64,
     pub streams: usize,
@@ -46,7 +46,7 @@ impl Engine {
         let queued = transports.iter().map(|one| one.life().shared.queued());
         EngineStats {
             driver: self.driver.stats(),
-            turns: self.turns,
+            iterations: self.iterations,
             direct_sends: transports.counts.direct_sends,
             streams,
             listeners: self.listeners.len(),

@@ -402,7 +402,7 @@ impl WriteDelay {
     }
 
     /// Ends the loop iteration. No bytes are held.
-    pub(crate) fn end_turn(&mut self) {
+    pub(crate) fn end_iteration(&mut self) {
         if std::mem::take(&mut self.is_untimed) {
             // The time of the last send is unknown. It is set to the earliest possible value.
             self.last_sent = self.work_began;

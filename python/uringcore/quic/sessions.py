@@ -239,11 +239,11 @@ class _Fork:
     """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._held: list[SharedSessionStore] = []
 
     def before(self) -> None:
-        self._turn.acquire()
+        self._lock.acquire()
         self._held = list(SharedSessionStore._all)
         for store in self._held:
             store._lock.acquire()
@@ -253,7 +253,7 @@ class _Fork:
         for store in self._held:
             store._lock.release()
         self._held = []
-        self._turn.release()
+        self._lock.release()
 
 
 _fork = _Fork()

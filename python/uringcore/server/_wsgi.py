@@ -295,7 +295,7 @@ class Exchange:
             self._error = ClientDisconnectedError("the request was ended")
             self._answered.release()
             if self._requested.done() and not self._requested.cancelled():
-                # The request was cancelled in the turn in which the application has ended.
+                # The request was cancelled in the loop iteration in which the application has ended.
                 kind, value = self._requested.result()
                 if kind == "end":
                     log_late(value)

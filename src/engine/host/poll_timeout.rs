@@ -48,7 +48,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn without_a_deadline_the_turn_may_block_forever() {
+    fn without_a_deadline_the_iteration_may_block_forever() {
         let unasked = || -> Instant { panic!("this clock must not be read") };
         let timeout = PollTimeout::default()
             .at_most(None)

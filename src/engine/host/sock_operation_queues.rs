@@ -188,8 +188,9 @@ struct Descriptor {
     /// The queues of a descriptor: one for reading, one for writing.
     queues: [OpQueue; 2],
     hint: Hint,
-    /// The number of calls that succeeded without waiting in the loop iteration `turn`.
-    turn: u64,
+    /// The loop iteration of the last call that succeeded without waiting.
+    iteration: u64,
+    /// The number of calls that succeeded without waiting in that loop iteration.
     answered: u32,
 }
 
@@ -208,7 +209,7 @@ pub struct OpQueues {
     starting: VecDeque<Start>,
     /// The number of operations in all queues, including those at the heads.
     len: usize,
-    turn: u64,
+    iteration: u64,
     next_check: Option<Instant>,
     /// True if the host's callbacks have run since the last check of the sockets.
     is_check_due: bool,
@@ -221,7 +222,7 @@ impl Default for OpQueues {
             next_sweep: u64::MAX,
             starting: VecDeque::new(),
             len: 0,
-            turn: 0,
+            iteration: 0,
             next_check: None,
             is_check_due: false,
         }
@@ -231,14 +232,14 @@ impl Default for OpQueues {
 impl OpQueues {
     #[inline]
     fn descriptor(&mut self, fd: RawFd) -> &mut Descriptor {
-        let (turn, others) = (self.turn, self.descriptors.len());
+        let (iteration, others) = (self.iteration, self.descriptors.len());
         let next_sweep = &mut self.next_sweep;
         self.descriptors.get_or_insert_with(fd, || {
             if others >= DESCRIPTORS_KEPT {
-                *next_sweep = (*next_sweep).min(turn + TURNS_KEPT);
+                *next_sweep = (*next_sweep).min(iteration + ITERATIONS_KEPT);
             }
             Descriptor {
-                turn,
+                iteration,
                 ..Descriptor::default()
             }
         })
@@ -253,11 +254,11 @@ impl OpQueues {
     /// removed one is used again, only its count of failed tries is lost.
     #[cold]
     fn sweep(&mut self) {
-        let oldest = self.turn.saturating_sub(TURNS_KEPT);
+        let oldest = self.iteration.saturating_sub(ITERATIONS_KEPT);
         self.descriptors
-            .retain(|descriptor| descriptor.is_busy() || descriptor.turn > oldest);
+            .retain(|descriptor| descriptor.is_busy() || descriptor.iteration > oldest);
         self.next_sweep = match self.descriptors.len() > DESCRIPTORS_KEPT {
-            true => self.turn + TURNS_KEPT,
+            true => self.iteration + ITERATIONS_KEPT,
             false => u64::MAX,
         };
     }
@@ -273,7 +274,7 @@ impl OpQueues {
     /// iteration that other tasks must run first.
     #[inline]
     pub fn may_try(&mut self, queue_id: OpQueueId) -> bool {
-        let turn = self.turn;
+        let iteration = self.iteration;
         let descriptor = self.descriptor(queue_id.fd);
         if descriptor.queues[queue_id.direction as usize]
             .current
@@ -281,11 +282,11 @@ impl OpQueues {
         {
             return false;
         }
-        if descriptor.turn != turn {
-            (descriptor.turn, descriptor.answered) = (turn, 0);
+        if descriptor.iteration != iteration {
+            (descriptor.iteration, descriptor.answered) = (iteration, 0);
         }
         let is_vain = queue_id.direction == Direction::Read && descriptor.hint.skip > 0;
-        if is_vain || descriptor.answered >= ANSWERS_PER_TURN {
+        if is_vain || descriptor.answered >= ANSWERS_PER_ITERATION {
             return false;
         }
         descriptor.answered += 1;
@@ -296,9 +297,9 @@ impl OpQueues {
     /// that accepts in a loop handles each connection before it accepts the next, and other processes can accept the
     /// others.
     pub fn may_accept(&mut self, queue_id: OpQueueId) -> bool {
-        let turn = self.turn;
+        let iteration = self.iteration;
         let descriptor = self.descriptor(queue_id.fd);
-        let has_accepted = descriptor.turn == turn && descriptor.answered > 0;
+        let has_accepted = descriptor.iteration == iteration && descriptor.answered > 0;
         !has_accepted && self.may_try(queue_id)
     }
 
@@ -437,18 +438,18 @@ impl OpQueues {
 
     /// True if this loop iteration has no operation to start and no socket to check. The loop iteration is counted.
     #[inline]
-    pub fn skip_turn(&mut self) -> bool {
-        let is_idle = self.len == 0 && self.starting.is_empty() && self.turn < self.next_sweep;
-        self.turn += u64::from(is_idle);
+    pub fn skip_iteration(&mut self) -> bool {
+        let is_idle = self.len == 0 && self.starting.is_empty() && self.iteration < self.next_sweep;
+        self.iteration += u64::from(is_idle);
         is_idle
     }
 
     /// Called after the host's callbacks have run. Returns the operations whose sockets the host has to check now. If
     /// a socket is closed, the host calls [`leave`](Self::leave) for its operation and cancels it.
     #[inline]
-    pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, OpQueueId)> {
-        self.turn += 1;
-        if self.turn >= self.next_sweep {
+    pub fn begin_iteration(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, OpQueueId)> {
+        self.iteration += 1;
+        if self.iteration >= self.next_sweep {
             self.sweep();
         }
         if self.len == 0 {
@@ -495,12 +496,12 @@ impl OpQueues {
 
 /// If calls of a task succeed this often in a loop iteration without waiting, the next call waits for the next loop
 /// iteration, so that other tasks run.
-const ANSWERS_PER_TURN: u32 = 16;
+const ANSWERS_PER_ITERATION: u32 = 16;
 /// The maximum number of operations that are queued in the ring between two failed tries.
 const BACKOFF_MAX: u8 = 31;
 /// The number of descriptors whose entries are always kept. Other entries are removed some loop iterations after their
 /// last use.
 const DESCRIPTORS_KEPT: usize = 256;
-const TURNS_KEPT: u64 = 512;
+const ITERATIONS_KEPT: u64 = 512;
 /// The interval of the checks. So a closed socket stays open in the kernel for at most this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

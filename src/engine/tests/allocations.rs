@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
+use common::{BACKENDS, engine, iterate, iterate_until, open, tcp_pair};
 use counting_allocator::allocations;
 use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutcome};
 use uringcore_io::net;
@@ -23,9 +23,9 @@ fn allocations_a_round(mut round: impl FnMut()) -> u64 {
 }
 
 fn flush_and_send(engine: &mut Engine) {
-    turn(engine, Duration::ZERO, |_, _| {});
+    iterate(engine, Duration::ZERO, |_, _| {});
     while engine.stats().write_queue_bytes > 0 {
-        turn(engine, Duration::from_millis(1), |_, _| {});
+        iterate(engine, Duration::from_millis(1), |_, _| {});
     }
 }
 
@@ -172,7 +172,7 @@ fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
                 engine.transports().write_copy(one.key, b"hello"),
                 WriteOutcome::Queued
             );
-            turn(&mut engine, Duration::ZERO, |_, _| {});
+            iterate(&mut engine, Duration::ZERO, |_, _| {});
         });
         assert!(count <= 1, "{}: {count}", backend.as_str());
         // The socket's buffer was full, and all bytes arrive nevertheless.
@@ -181,7 +181,7 @@ fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
             let mut got = Vec::new();
             one.peer.read_to_end(&mut got).map(|_| got)
         });
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, _| {},
             |engine| engine.stats().write_queue_bytes == 0,
@@ -205,7 +205,7 @@ fn stalled(engine: &mut Engine) -> Connection {
     engine
         .transports()
         .write(one.key, Bytes::from_static(&[0; 65536]));
-    turn(engine, Duration::ZERO, |_, _| {});
+    iterate(engine, Duration::ZERO, |_, _| {});
     assert!(engine.stats().write_queue_bytes > 0);
     one
 }

@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::common::{BACKENDS, engine, events_of_end, turn, turn_until};
+use crate::common::{BACKENDS, engine, events_of_end, iterate, iterate_until};
 use bytes::Bytes;
 use uringcore_engine::{DatagramSize, Direction, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::{Errno, FileOutcome, FileRequest, Outcome, ReadTarget, SendMsg, SockAddr};
@@ -45,7 +45,7 @@ fn a_stopped_listener_frees_its_address_at_once() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while accepted.is_empty() {
             assert!(std::time::Instant::now() < end);
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::Accepted { fd, .. } = event {
                     accepted.push(fd);
                 }
@@ -58,7 +58,7 @@ fn a_stopped_listener_frees_its_address_at_once() {
             "{}: still listening",
             backend.as_str()
         );
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, _| {},
             |engine| engine.stats().listeners == 0,
@@ -88,7 +88,7 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while senders.is_empty() {
             assert!(std::time::Instant::now() < end);
-            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+            iterate(&mut engine, Duration::from_millis(20), |engine, event| {
                 if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     assert_eq!(datagram.payload(), b"ping");
                     let sender = datagram.remote().expect("an internet address");
@@ -138,7 +138,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         assert!((64 * 1024..65 * 1024 + 1008).contains(&queued), "{queued}");
         let mut resumed = false;
         let mut buf = [0; 1000];
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, event| resumed |= matches!(event, EngineEvent::Writable { .. }),
             |engine| {
@@ -196,9 +196,9 @@ fn datagrams_keep_their_order_however_full_the_socket() {
                     next += 1;
                 }
             }
-            turn(&mut engine, Duration::ZERO, |_, _| {});
+            iterate(&mut engine, Duration::ZERO, |_, _| {});
         }
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, _| {},
             |engine| engine.stats().write_queue_bytes == 0,
@@ -227,7 +227,7 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while got.is_empty() {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+            iterate(&mut engine, Duration::from_millis(20), |engine, event| {
                 if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     got.push(datagram.payload().to_vec());
                     engine.transports().pause_reading(key);
@@ -235,14 +235,14 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
             });
         }
         for _ in 0..3 {
-            turn(&mut engine, Duration::from_millis(5), |_, event| {
+            iterate(&mut engine, Duration::from_millis(5), |_, event| {
                 assert!(!matches!(event, EngineEvent::DatagramReceived { .. }));
             });
         }
         engine.transports().resume_reading(key);
         while got.len() < 2 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     assert_eq!(datagram.raw_remote().len(), 0, "an unnamed sender");
                     got.push(datagram.payload().to_vec());
@@ -268,7 +268,7 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while fired < 5 {
             assert!(std::time::Instant::now() < end);
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::PollReady(ready) = event {
                     assert_eq!((ready.fd, ready.direction), (fd, Direction::Read));
                     fired += 1; // the datagram is never read
@@ -288,7 +288,7 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
                 .expect("unwatch")
         );
         for _ in 0..5 {
-            turn(&mut engine, Duration::from_millis(1), |_, event| {
+            iterate(&mut engine, Duration::from_millis(1), |_, event| {
                 assert!(
                     !matches!(event, EngineEvent::PollReady(_)),
                     "{}",
@@ -309,7 +309,7 @@ fn a_new_watcher_gets_no_event_of_its_predecessor() {
         let fd = ours.as_raw_fd();
         for _ in 0..100 {
             engine.watchers().add(fd, Direction::Read);
-            turn(&mut engine, Duration::ZERO, |_, _| {
+            iterate(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing is readable")
             });
             assert!(
@@ -326,7 +326,7 @@ fn a_new_watcher_gets_no_event_of_its_predecessor() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while !fired {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 fired |= matches!(event, EngineEvent::PollReady(_));
             });
         }
@@ -356,7 +356,7 @@ fn an_operation_completes_once_and_frees_its_key() {
         let first = read(&mut engine);
         std::io::Write::write_all(&mut &writer, b"abc").expect("write");
         while outcomes.is_empty() {
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::OpDone { op, outcome } = event {
                     outcomes.push((op, outcome));
                 }
@@ -378,10 +378,10 @@ fn an_operation_completes_once_and_frees_its_key() {
         );
         let second = read(&mut engine);
         assert_ne!(second, first);
-        turn(&mut engine, Duration::ZERO, |_, _| panic!("too early"));
+        iterate(&mut engine, Duration::ZERO, |_, _| panic!("too early"));
         assert!(!engine.operations().cancel(second));
         while outcomes.is_empty() {
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::OpDone { op, outcome } = event {
                     outcomes.push((op, outcome));
                 }

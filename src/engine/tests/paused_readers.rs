@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
+use crate::common::{BACKENDS, engine, iterate, open, receive_all_due, tcp_pair};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
@@ -35,7 +35,7 @@ fn read_piece_by_piece(
             backend.as_str(),
             heard.len()
         );
-        turn(engine, Duration::from_millis(20), |engine, event| {
+        iterate(engine, Duration::from_millis(20), |engine, event| {
             if let EngineEvent::StreamData { data, .. } = event {
                 heard.extend_from_slice(&data);
                 engine.transports().pause_reading(key);
@@ -96,7 +96,7 @@ fn queued_data_precedes_data_that_arrives_during_a_pause() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        turn(&mut engine, Duration::ZERO, |_, _| {});
+        iterate(&mut engine, Duration::ZERO, |_, _| {});
         let mut arrive = |engine: &mut Engine, letter: &[u8]| {
             peer.write_all(letter).expect("write");
             // The sleep lets the piece reach the socket. `enter` without `process` then makes one completion of this
@@ -114,7 +114,7 @@ fn queued_data_precedes_data_that_arrives_during_a_pause() {
         let mut heard = Vec::new();
         while heard.len() < 3 {
             assert!(Instant::now() < end, "{}: {heard:?}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 if let EngineEvent::StreamData { data, .. } = event {
                     heard.extend_from_slice(&data);
                 }
@@ -139,7 +139,7 @@ fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
                     .transports()
                     .open_datagram(ours.as_raw_fd(), size, SharedState::default());
             engine.transports().start(key);
-            turn(&mut engine, Duration::ZERO, |_, _| {});
+            iterate(&mut engine, Duration::ZERO, |_, _| {});
             for number in 0..COUNT {
                 peer.send_to(&number.to_be_bytes(), target).expect("send");
             }
@@ -148,7 +148,7 @@ fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
             while heard.len() < COUNT as usize {
                 let name = backend.as_str();
                 assert!(Instant::now() < end, "{name} {size:?}: {}", heard.len());
-                turn(&mut engine, Duration::from_millis(20), |engine, event| {
+                iterate(&mut engine, Duration::from_millis(20), |engine, event| {
                     if let EngineEvent::DatagramReceived { datagram, .. } = event {
                         heard.push(u32::from_be_bytes(
                             datagram.payload().try_into().expect("four bytes"),
@@ -192,7 +192,7 @@ fn only_large_receives_are_left_to_the_host() {
                     backend.as_str(),
                     heard.len()
                 );
-                turn(engine, Duration::from_millis(20), |engine, event| {
+                iterate(engine, Duration::from_millis(20), |engine, event| {
                     if let EngineEvent::StreamData { data, .. } = event {
                         heard.extend_from_slice(&data);
                         by_host.push(matches!(data, StreamBytes::Copied(_)));
@@ -235,7 +235,7 @@ fn only_large_receives_are_left_to_the_host() {
         let end = Instant::now() + Duration::from_secs(10);
         while !ended {
             assert!(Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |_, event| {
+            iterate(&mut engine, Duration::from_millis(20), |_, event| {
                 ended |= matches!(event, EngineEvent::StreamEof { .. });
             });
         }
@@ -256,14 +256,14 @@ fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
         one_peer.write_all(&large).expect("written");
         other_peer.write_all(&large).expect("written");
         while heard != [large.len(); 2] {
-            turn(&mut engine, Duration::from_secs(1), |_, event| {
+            iterate(&mut engine, Duration::from_secs(1), |_, event| {
                 if let EngineEvent::StreamData { stream, data } = event {
                     heard[usize::from(stream == streams[1])] += data.len();
                 }
             });
         }
         // From here on, both streams wait for data by a poll.
-        turn(&mut engine, Duration::ZERO, |_, _| {});
+        iterate(&mut engine, Duration::ZERO, |_, _| {});
         one_peer.write_all(&large[..4 * ROOM]).expect("written");
         other_peer.write_all(&large[..4 * ROOM]).expect("written");
         let mut order = Vec::new();
@@ -309,7 +309,7 @@ fn callbacks_that_a_reader_schedules_run_before_its_next_data() {
                 let mut hear = |engine: &mut Engine, data: StreamBytes| {
                     pieces += 1;
                     heard.extend_from_slice(&data);
-                    engine.transports().wait_a_turn(stream);
+                    engine.transports().wait_for_next_iteration(stream);
                 };
                 while let Some(event) = engine.next_event() {
                     match event {

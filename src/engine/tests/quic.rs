@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::common::{BACKENDS, engine, turn};
+use crate::common::{BACKENDS, engine, iterate};
 use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use uringcore_engine::{Engine, EngineEvent, Key, QuicSocket, SocketFd, SystemClock};
@@ -96,7 +96,7 @@ impl Host {
                     .min(Duration::from_millis(50))
             });
             let (events, ended) = (&mut self.events, &mut self.ended);
-            turn(&mut self.engine, wait, |engine, event| match event {
+            iterate(&mut self.engine, wait, |engine, event| match event {
                 EngineEvent::QuicReady { socket: endpoint } => {
                     let open = engine.quic(endpoint).expect("a ready endpoint is open");
                     while let Some((connection, event)) = open.poll_event() {
@@ -338,7 +338,7 @@ fn random_datagrams_of_any_size_do_no_harm() {
 }
 
 #[test]
-fn an_endpoint_closed_before_its_first_turn_ends() {
+fn an_endpoint_closed_before_its_first_iteration_ends() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let client = host.open(socket().0, None);

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::common::{BACKENDS, engine, tcp_pair, turn};
+use crate::common::{BACKENDS, engine, iterate, tcp_pair};
 use bytes::Bytes;
 use uringcore_engine::{Engine, EngineEvent, Key, OpQueueId, OpQueues, SocketOp, Start};
 use uringcore_io::{Backend, Errno, Outcome};
@@ -74,7 +74,7 @@ fn operations_of_one_direction_start_one_by_one() {
     }
     assert_eq!(starts(&mut op_queues), []);
     assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
-    assert!(op_queues.skip_turn());
+    assert!(op_queues.skip_iteration());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_cancelled_operation_is_skipped_in_its_queue() {
     assert_eq!(starts(&mut op_queues), [3]);
     op_queues.complete(OpQueueId::read(FD), key(3), &nothing(), is_wanted);
     assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
-    assert!(op_queues.skip_turn(), "those who went are counted out");
+    assert!(op_queues.skip_iteration(), "those who went are counted out");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_system_call_is_tried_unless_that_direction_is_busy() {
 }
 
 #[test]
-fn repeated_immediate_results_wait_for_the_next_turn() {
+fn repeated_immediate_results_wait_for_the_next_iteration() {
     let mut op_queues = OpQueues::default();
     let answers = |op_queues: &mut OpQueues| {
         let tries = (0..100).filter(|_| op_queues.may_try(OpQueueId::read(FD)));
@@ -203,9 +203,9 @@ fn repeated_immediate_results_wait_for_the_next_turn() {
         "of one descriptor"
     );
     assert!(op_queues.may_try(OpQueueId::read(FD + 1)));
-    assert!(op_queues.skip_turn());
+    assert!(op_queues.skip_iteration());
     assert_eq!(answers(&mut op_queues), 16);
-    op_queues.begin_turn(Instant::now);
+    op_queues.begin_iteration(Instant::now);
     assert_eq!(answers(&mut op_queues), 16);
 }
 
@@ -214,7 +214,7 @@ fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
     let queue_id = OpQueueId::read(FD);
     let mut count = 0;
     loop {
-        op_queues.begin_turn(Instant::now);
+        op_queues.begin_iteration(Instant::now);
         if op_queues.may_try(queue_id) {
             return count;
         }
@@ -253,28 +253,28 @@ fn sockets_are_checked_periodically_and_once_before_a_long_wait() {
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     op_queues.join(key(1), FD, SOCKET, SocketOp::Recv(1));
     op_queues.join(key(2), FD, SOCKET, send(b"x"));
-    assert_eq!(op_queues.begin_turn(|| at(0)), []);
+    assert_eq!(op_queues.begin_iteration(|| at(0)), []);
     assert_eq!(op_queues.next_check(), Some(at(100)));
-    assert_eq!(op_queues.begin_turn(|| at(99)), []);
+    assert_eq!(op_queues.begin_iteration(|| at(99)), []);
     let (read, write) = (OpQueueId::read(FD), OpQueueId::write(FD));
     let all = [(key(0), read), (key(1), read), (key(2), write)];
-    assert_eq!(op_queues.begin_turn(|| at(100)), all);
+    assert_eq!(op_queues.begin_iteration(|| at(100)), all);
     // No callback has run since the last check, so the program has closed no socket.
     assert_eq!(op_queues.next_check(), None);
-    assert_eq!(op_queues.begin_turn(|| at(150)), []);
+    assert_eq!(op_queues.begin_iteration(|| at(150)), []);
     assert_eq!(op_queues.next_check(), Some(at(200)));
-    assert_eq!(op_queues.begin_turn(|| at(5000)), all);
+    assert_eq!(op_queues.begin_iteration(|| at(5000)), all);
 }
 
 #[test]
 fn without_operations_the_clock_is_not_read() {
     let mut op_queues = OpQueues::default();
     let nobody = || -> Instant { panic!("the clock was read") };
-    assert_eq!(op_queues.begin_turn(nobody), []);
+    assert_eq!(op_queues.begin_iteration(nobody), []);
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
-    op_queues.begin_turn(Instant::now);
+    op_queues.begin_iteration(Instant::now);
     op_queues.leave(OpQueueId::read(FD), key(0), everyone);
-    assert_eq!(op_queues.begin_turn(nobody), []);
+    assert_eq!(op_queues.begin_iteration(nobody), []);
     assert_eq!(op_queues.next_check(), None);
 }
 
@@ -283,10 +283,10 @@ fn a_host_that_was_stopped_checks_its_sockets_at_once() {
     let mut op_queues = OpQueues::default();
     let start = Instant::now();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
-    assert_eq!(op_queues.begin_turn(|| start), []);
+    assert_eq!(op_queues.begin_iteration(|| start), []);
     op_queues.check_now(start);
     assert_eq!(
-        op_queues.begin_turn(|| start),
+        op_queues.begin_iteration(|| start),
         [(key(0), OpQueueId::read(FD))],
         "a number may have changed its owner"
     );
@@ -315,7 +315,7 @@ fn unused_descriptors_are_forgotten() {
     op_queues.join(key(0), 0, SOCKET, SocketOp::Recv(1));
     for fd in 1..100_000 {
         op_queues.may_try(OpQueueId::read(fd));
-        op_queues.begin_turn(Instant::now);
+        op_queues.begin_iteration(Instant::now);
         peak = peak.max(op_queues.descriptors());
     }
     assert!(peak < 2_000, "{peak}");
@@ -327,12 +327,12 @@ fn unused_descriptors_are_forgotten() {
     assert_eq!(starts(&mut op_queues), [0]);
     // Loop iterations without work remove the entries of unused descriptors, too.
     for _ in 0..2_000 {
-        if !op_queues.skip_turn() {
-            op_queues.begin_turn(Instant::now);
+        if !op_queues.skip_iteration() {
+            op_queues.begin_iteration(Instant::now);
         }
     }
     assert_eq!(op_queues.descriptors(), 0);
-    assert!(op_queues.skip_turn());
+    assert!(op_queues.skip_iteration());
 }
 
 #[test]
@@ -343,21 +343,21 @@ fn cancelled_operations_are_removed_from_the_queue() {
         op_queues.join(key(index), FD, SOCKET, SocketOp::Recv(1));
     }
     let start = Instant::now();
-    op_queues.begin_turn(|| start);
+    op_queues.begin_iteration(|| start);
     assert_eq!(
         op_queues
-            .begin_turn(|| start + Duration::from_secs(1))
+            .begin_iteration(|| start + Duration::from_secs(1))
             .len(),
         1000
     );
     op_queues.drop_unwanted(|key| [0, 500].contains(&key.index));
-    let looked_at = op_queues.begin_turn(|| start + Duration::from_secs(2));
+    let looked_at = op_queues.begin_iteration(|| start + Duration::from_secs(2));
     assert_eq!(looked_at.len(), 2);
     assert_eq!(starts(&mut op_queues), [0]);
     op_queues.complete(OpQueueId::read(FD), key(0), &nothing(), everyone);
     assert_eq!(starts(&mut op_queues), [500]);
     op_queues.leave(OpQueueId::read(FD), key(500), everyone);
-    assert!(op_queues.skip_turn(), "those who went are counted out");
+    assert!(op_queues.skip_iteration(), "those who went are counted out");
 }
 
 // Tests with sockets ---------------------------------------------------------------------------------
@@ -385,22 +385,22 @@ impl Host {
     }
 
     /// Runs loop iterations until `count` operations have completed.
-    fn turn_until(&mut self, queue_id: OpQueueId, count: usize) {
+    fn iterate_until(&mut self, queue_id: OpQueueId, count: usize) {
         let end = Instant::now() + Duration::from_secs(10);
         while self.done.len() < count {
             assert!(Instant::now() < end, "nothing happened for ten seconds");
-            self.turn(queue_id);
+            self.iterate(queue_id);
         }
     }
 
-    fn turn(&mut self, queue_id: OpQueueId) {
-        self.op_queues.begin_turn(Instant::now);
+    fn iterate(&mut self, queue_id: OpQueueId) {
+        self.op_queues.begin_iteration(Instant::now);
         while let Some(Start { key, queue_id, op }) = self.op_queues.take_start() {
             let queue = |driver: &mut _, token| op.queue(driver, queue_id.fd, token);
             assert!(self.engine.operations().start(key, queue));
         }
         let (op_queues, done) = (&mut self.op_queues, &mut self.done);
-        turn(
+        iterate(
             &mut self.engine,
             Duration::from_millis(20),
             |engine, event| {
@@ -438,7 +438,7 @@ fn sends_arrive_whole_and_in_order_through_a_full_socket() {
         });
         host.ask(queue_id.fd, SocketOp::Send(first));
         host.ask(queue_id.fd, send(b"and then this"));
-        host.turn_until(queue_id, 2);
+        host.iterate_until(queue_id, 2);
         let got = reader.join().expect("reader").expect("all of it");
         assert!(got == expected, "{}", backend.as_str());
     }
@@ -454,7 +454,7 @@ fn receives_get_the_bytes_in_the_order_of_their_start() {
             .map(|_| host.ask(queue_id.fd, SocketOp::Recv(2)))
             .collect();
         peer.write_all(b"aabbccddee").expect("write");
-        host.turn_until(queue_id, keys.len());
+        host.iterate_until(queue_id, keys.len());
         for ((key, pair), (done, outcome)) in keys.iter().zip(b"abcde").zip(&host.done) {
             assert_eq!(done, key);
             assert!(
@@ -479,7 +479,7 @@ fn a_full_receive_is_followed_by_an_immediate_try() {
             assert!(!host.op_queues.may_try(queue_id));
             host.ask(queue_id.fd, SocketOp::Recv(most));
             peer.write_all(b"four").expect("write");
-            host.turn_until(queue_id, 1);
+            host.iterate_until(queue_id, 1);
             assert_eq!(
                 host.op_queues.may_try(queue_id),
                 is_worth_it,

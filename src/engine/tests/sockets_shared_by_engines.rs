@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use crate::common::{BACKENDS, engine, turn, turn_until};
+use crate::common::{BACKENDS, engine, iterate, iterate_until};
 use uringcore_engine::{
     Attempt, DatagramSize, Direction, Engine, EngineEvent, Key, OpQueueId, OpQueues, SharedState,
     SocketOp,
@@ -24,17 +24,17 @@ fn connect(listener: &TcpListener) -> TcpStream {
 }
 
 /// Runs a loop iteration. Returns the number of connections that it accepts.
-fn accepted_in_a_turn(engine: &mut Engine) -> usize {
+fn accepted_in_an_iteration(engine: &mut Engine) -> usize {
     let mut count = 0;
-    turn(engine, Duration::ZERO, |_, event| {
+    iterate(engine, Duration::ZERO, |_, event| {
         count += usize::from(matches!(event, EngineEvent::Accepted { .. }));
     });
     count
 }
 
-fn turn_until_accepted(engine: &mut Engine, wanted: usize) {
+fn iterate_until_accepted(engine: &mut Engine, wanted: usize) {
     let count = std::cell::Cell::new(0);
-    turn_until(
+    iterate_until(
         engine,
         |_, event| {
             let is_one = matches!(event, EngineEvent::Accepted { .. });
@@ -58,13 +58,13 @@ fn a_blocked_engine_does_not_delay_clients() {
         let mut engines = [engine(backend), engine(backend)];
         for engine in &mut engines {
             engine.listeners().open_shared(listener.as_raw_fd());
-            turn(engine, Duration::ZERO, |_, _| {});
+            iterate(engine, Duration::ZERO, |_, _| {});
         }
         for busy in 0..2 {
             let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
-            turn_until_accepted(&mut engines[1 - busy], CLIENTS);
+            iterate_until_accepted(&mut engines[1 - busy], CLIENTS);
             assert_eq!(
-                accepted_in_a_turn(&mut engines[busy]),
+                accepted_in_an_iteration(&mut engines[busy]),
                 0,
                 "others have them"
             );
@@ -73,7 +73,7 @@ fn a_blocked_engine_does_not_delay_clients() {
 }
 
 #[test]
-fn a_shared_listener_accepts_one_client_a_turn() {
+fn a_shared_listener_accepts_one_client_an_iteration() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut engine = engine(backend);
@@ -81,7 +81,7 @@ fn a_shared_listener_accepts_one_client_a_turn() {
         let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
         let mut counts = Vec::new();
         while counts.iter().sum::<usize>() < CLIENTS {
-            counts.push(accepted_in_a_turn(&mut engine));
+            counts.push(accepted_in_an_iteration(&mut engine));
         }
         assert_eq!(counts.into_iter().max(), Some(1));
     });
@@ -113,22 +113,22 @@ fn a_listener_that_becomes_shared_loses_no_client() {
         let mut busy = engine(backend);
         busy.listeners().open(listener.as_raw_fd());
         let _first = connect(&listener);
-        turn_until_accepted(&mut busy, 1);
+        iterate_until_accepted(&mut busy, 1);
         busy.share_sockets();
         for _ in 0..3 {
-            turn(&mut busy, Duration::ZERO, |_, _| {});
+            iterate(&mut busy, Duration::ZERO, |_, _| {});
         }
         let mut other = engine(backend);
         other.listeners().open_shared(listener.as_raw_fd());
         let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
-        turn_until_accepted(&mut other, CLIENTS);
+        iterate_until_accepted(&mut other, CLIENTS);
         let _last = connect(&listener);
-        turn_until_accepted(&mut busy, 1);
+        iterate_until_accepted(&mut busy, 1);
     });
 }
 
 #[test]
-fn a_shared_datagram_socket_receives_one_datagram_a_turn() {
+fn a_shared_datagram_socket_receives_one_datagram_an_iteration() {
     on_each_backend(|backend| {
         for size in [DatagramSize::Buffer, DatagramSize::Large] {
             let mut engine = engine(backend);
@@ -148,7 +148,7 @@ fn a_shared_datagram_socket_receives_one_datagram_a_turn() {
             let mut got = Vec::new();
             while got.len() < 2 {
                 let before = got.len();
-                turn(&mut engine, Duration::from_secs(10), |_, event| {
+                iterate(&mut engine, Duration::from_secs(10), |_, event| {
                     if let EngineEvent::DatagramReceived { datagram, .. } = event {
                         assert_eq!(datagram.remote(), peer.local_addr().ok());
                         got.push(datagram.payload().to_vec());
@@ -163,7 +163,7 @@ fn a_shared_datagram_socket_receives_one_datagram_a_turn() {
                 engine.process(std::time::Instant::now());
             }
             engine.transports().close(key);
-            turn(&mut engine, Duration::ZERO, |engine, event| {
+            iterate(&mut engine, Duration::ZERO, |engine, event| {
                 assert!(!matches!(event, EngineEvent::DatagramReceived { .. }));
                 if let EngineEvent::Lost { .. } = event {
                     engine.transports().release(key, None);
@@ -216,12 +216,12 @@ fn a_failed_attempt_keeps_its_place_in_the_queue() {
 }
 
 #[test]
-fn one_accept_a_turn_is_tried_at_once() {
+fn one_accept_an_iteration_is_tried_at_once() {
     let queue_id = OpQueueId::read(7);
     let mut op_queues = OpQueues::default();
     assert!(op_queues.may_accept(queue_id));
     op_queues.tried(queue_id.fd, true);
     assert!(!op_queues.may_accept(queue_id));
-    assert!(op_queues.skip_turn());
+    assert!(op_queues.skip_iteration());
     assert!(op_queues.may_accept(queue_id));
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    BACKENDS, bytes, engine, events_of_end, open, receive_all_due, tcp_pair, turn, turn_until,
+    BACKENDS, bytes, engine, events_of_end, iterate, iterate_until, open, receive_all_due, tcp_pair,
 };
 use bytes::Bytes;
 use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
@@ -53,7 +53,7 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
             peer.write_all(&message).expect("write");
             let mut received = Vec::new();
             while received.is_empty() {
-                turn(&mut engine, Duration::from_secs(10), |_, event| {
+                iterate(&mut engine, Duration::from_secs(10), |_, event| {
                     if let EngineEvent::StreamData { data, .. } = event {
                         received.push(bytes(&data));
                     }
@@ -142,12 +142,12 @@ fn crossing_the_high_and_low_marks_is_reported_once_each() {
         let reader =
             std::thread::spawn(move || peer.read_exact(&mut vec![0; filled + 5000]).map(|()| peer));
         let mut resumed = 0;
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, event| resumed += usize::from(matches!(event, EngineEvent::Writable { .. })),
             |engine| engine.stats().write_queue_bytes == 0,
         );
-        turn(&mut engine, Duration::ZERO, |_, event| {
+        iterate(&mut engine, Duration::ZERO, |_, event| {
             resumed += usize::from(matches!(event, EngineEvent::Writable { .. }));
         });
         assert_eq!(resumed, 1);
@@ -243,7 +243,7 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
         let mut writer = Some(writer);
         while !eof {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(
+            iterate(
                 &mut engine,
                 Duration::from_millis(20),
                 |engine, event| match event {
@@ -292,7 +292,7 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while !eof {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(
+            iterate(
                 &mut engine,
                 Duration::from_millis(20),
                 |_, event| match event {
@@ -321,7 +321,7 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
         peer.set_linger(Some(Duration::ZERO)).expect("linger");
         drop(peer); // with no linger, a close is a reset
         let mut ended = None;
-        turn_until(
+        iterate_until(
             &mut engine,
             |engine, event| {
                 if let EngineEvent::Failed { error, .. } = event {
@@ -351,11 +351,11 @@ fn abort_drops_the_queue() {
         engine
             .transports()
             .write(key, Bytes::from(vec![0; 64 << 20]));
-        turn(&mut engine, Duration::ZERO, |_, _| {});
+        iterate(&mut engine, Duration::ZERO, |_, _| {});
         engine.transports().abort(key);
         assert_eq!(engine.stats().write_queue_bytes, 0);
         engine.transports().release(key, Some(fd));
-        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
+        iterate_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         // Unsent data was dropped, so the peer gets a reset or an early end of file. In both cases it lacks data.
         let _ = peer.read_to_end(&mut got);
@@ -366,17 +366,17 @@ fn abort_drops_the_queue() {
 }
 
 #[test]
-fn bytes_written_in_the_turn_of_an_abort_are_tried_first() {
+fn bytes_written_in_the_iteration_of_an_abort_are_tried_first() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        turn(&mut engine, Duration::ZERO, |_, _| {});
+        iterate(&mut engine, Duration::ZERO, |_, _| {});
         engine.transports().write(key, Bytes::from_static(b"last "));
         engine.transports().write(key, Bytes::from_static(b"words"));
         engine.transports().abort(key);
         engine.transports().release(key, Some(fd));
-        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
+        iterate_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         peer.read_to_end(&mut got).expect("read");
         assert_eq!(got, b"last words", "{}", backend.as_str());
@@ -392,7 +392,7 @@ fn a_close_after_a_complete_write_ends_at_once() {
         engine.transports().write(key, Bytes::from_static(b"bye"));
         engine.transports().close(key);
         engine.transports().release(key, Some(fd));
-        turn_until(
+        iterate_until(
             &mut engine,
             |_, event| assert!(!matches!(event, EngineEvent::Lost { .. })),
             |engine| engine.stats().streams == 0,
@@ -417,7 +417,7 @@ fn a_queue_that_grows_large_is_sent_at_once() {
         let mut got = vec![0; 41_000];
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a limit");
-        (&peer).read_exact(&mut got).expect("without a turn");
+        (&peer).read_exact(&mut got).expect("without an iteration");
         assert_eq!((got[999], got[1000]), (1, 2), "{}", backend.as_str());
         assert!(
             engine.transports().notify_when_flushed(key),
@@ -441,7 +441,8 @@ fn a_large_write_that_is_sent_at_once_pauses_no_producer() {
             .write(key, Bytes::from(vec![b'x'; 2000]));
         assert_eq!(outcome, WriteOutcome::Queued, "{}", backend.as_str());
         let mut got = vec![0; 2006];
-        peer.read_exact(&mut got).expect("sent without a turn");
+        peer.read_exact(&mut got)
+            .expect("sent without an iteration");
         assert!(got.starts_with(b"first x"));
     }
 }
@@ -452,13 +453,13 @@ fn an_error_during_a_pause_follows_the_data_before_it() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        turn(&mut engine, Duration::ZERO, |_, _| {});
+        iterate(&mut engine, Duration::ZERO, |_, _| {});
         peer.write_all(b"farewell").expect("write");
         let mut reported = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while reported.is_empty() {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+            iterate(&mut engine, Duration::from_millis(20), |engine, event| {
                 if let EngineEvent::StreamData { data, .. } = event {
                     reported.push(String::from_utf8(bytes(&data)).expect("text"));
                     engine.transports().pause_reading(key);
@@ -470,14 +471,14 @@ fn an_error_during_a_pause_follows_the_data_before_it() {
         peer.set_linger(Some(Duration::ZERO)).expect("linger");
         drop(peer);
         for _ in 0..5 {
-            turn(&mut engine, Duration::from_millis(5), |_, event| {
+            iterate(&mut engine, Duration::from_millis(5), |_, event| {
                 assert!(!matches!(event, EngineEvent::Failed { .. }));
             });
         }
         engine.transports().resume_reading(key);
         while reported.len() < 3 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(
+            iterate(
                 &mut engine,
                 Duration::from_millis(20),
                 |_, event| match event {
@@ -502,14 +503,14 @@ fn an_error_during_a_pause_follows_the_data_before_it() {
 /// The events of one loop iteration are A1, A2, B, A3. Stream A pauses at A1, and the callback of B resumes it. By then
 /// A2 is in the backlog, and it must still come before A3.
 #[test]
-fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
+fn resuming_in_the_middle_of_an_iteration_keeps_the_order() {
     for backend in BACKENDS {
         for with_eof in [false, true] {
             let mut engine = engine(backend);
             let (a_fd, mut a_peer) = tcp_pair();
             let (b_fd, mut b_peer) = tcp_pair();
             let (a, b) = (open(&mut engine, &a_fd), open(&mut engine, &b_fd));
-            turn(&mut engine, Duration::ZERO, |_, _| {
+            iterate(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing was sent")
             });
             // The kernel is entered without processing completions, so that each piece is a separate completion.
@@ -535,7 +536,7 @@ fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
             let end = Instant::now() + Duration::from_secs(10);
             while heard.len() < 3 {
                 assert!(Instant::now() < end, "{}: {heard:?}", backend.as_str());
-                turn(
+                iterate(
                     &mut engine,
                     Duration::from_millis(20),
                     |engine, event| match event {

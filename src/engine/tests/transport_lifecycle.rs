@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
-use crate::common::{BACKENDS, engine, turn, turn_until};
+use crate::common::{BACKENDS, engine, iterate, iterate_until};
 use bytes::Bytes;
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
@@ -48,7 +48,7 @@ impl Case {
                 )
             };
             engine.transports().start(key);
-            turn(&mut engine, Duration::ZERO, |_, _| {});
+            iterate(&mut engine, Duration::ZERO, |_, _| {});
             let name = format!("{} stream: {is_stream}", backend.as_str());
             Case {
                 engine,
@@ -86,7 +86,7 @@ impl Case {
     /// Runs a loop iteration. Returns the names of the transport's events.
     fn reported(&mut self) -> Vec<&'static str> {
         let mut reported = Vec::new();
-        turn(&mut self.engine, Duration::from_millis(5), |_, event| {
+        iterate(&mut self.engine, Duration::from_millis(5), |_, event| {
             reported.push(name(&event));
         });
         reported
@@ -95,7 +95,7 @@ impl Case {
     fn ends(mut self) {
         if !self.engine.transports().release(self.key, Some(self.fd)) {
             let mut reported = Vec::new();
-            turn_until(
+            iterate_until(
                 &mut self.engine,
                 |_, event| reported.push(name(&event)),
                 |engine| engine.stats().streams + engine.stats().datagrams == 0,

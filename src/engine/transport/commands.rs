@@ -131,8 +131,8 @@ impl Transports<'_> {
 
     /// Stops delivery until the next loop iteration, because the reader has scheduled a callback while it got bytes. So
     /// that callback runs before more bytes are delivered.
-    pub fn wait_a_turn(&mut self, key: Key) {
-        self.on_stream(key, |stream, _| stream.wait_a_turn());
+    pub fn wait_for_next_iteration(&mut self, key: Key) {
+        self.on_stream(key, |stream, _| stream.wait_for_next_iteration());
     }
 
     /// The reader of this stream has a buffer of its own, or has none any more. For such a buffer the host receives by

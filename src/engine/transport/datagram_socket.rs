@@ -324,7 +324,7 @@ impl DatagramSocket {
     /// Receives from a readable socket whose datagrams may be larger than the ring's buffers.
     fn receive_large(&mut self, events: &mut EventQueue) {
         self.large.reserve_exact(LARGE_BYTES_MAX);
-        for _ in 0..LARGE_PER_TURN {
+        for _ in 0..LARGE_PER_ITERATION {
             match net::recv_from(self.life.fd, &mut self.large) {
                 Ok(from) => {
                     let payload = self.large.as_slice().to_vec();
@@ -377,4 +377,4 @@ const UDP_BYTES_MAX: usize = 64 * 1024;
 const LARGE_BYTES_MAX: usize = 256 * 1024;
 /// The maximum number of large datagrams that are received in one loop iteration, so that a busy socket does not starve
 /// the others.
-const LARGE_PER_TURN: usize = 16;
+const LARGE_PER_ITERATION: usize = 16;

@@ -70,7 +70,7 @@ pub(crate) struct Stream {
     /// one waits for a poll.
     is_second_due: bool,
     /// True if nothing is delivered until the next flush.
-    waits_a_turn: bool,
+    waits_for_next_iteration: bool,
     /// True if the end of the stream or an error was received. No receive is armed any more.
     read_ended: bool,
     backlog: ReceiveBacklog<Bytes>,
@@ -91,7 +91,7 @@ impl Stream {
             has_own_buffer: false,
             is_readable_unreported: false,
             is_second_due: false,
-            waits_a_turn: false,
+            waits_for_next_iteration: false,
             read_ended: false,
             backlog: ReceiveBacklog::default(),
             end_behind: None,
@@ -329,13 +329,13 @@ impl Stream {
 
     /// Takes the first piece of the backlog, if the reader is not paused.
     pub(crate) fn take_back(&mut self) -> Option<StreamBytes> {
-        let is_wanted = self.life.wants_input() && !self.waits_a_turn;
+        let is_wanted = self.life.wants_input() && !self.waits_for_next_iteration;
         let piece = self.backlog.take(is_wanted);
         piece.map(StreamBytes::Copied)
     }
 
     pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut EventQueue) {
-        self.waits_a_turn = false;
+        self.waits_for_next_iteration = false;
         if !self.life.is_reading() {
             return;
         }
@@ -449,8 +449,8 @@ impl Stream {
     }
 
     /// Stops delivery until the next flush, because the reader has scheduled a callback.
-    pub(crate) fn wait_a_turn(&mut self) {
-        self.waits_a_turn = true;
+    pub(crate) fn wait_for_next_iteration(&mut self) {
+        self.waits_for_next_iteration = true;
     }
 
     /// Called when the host has delivered the bytes of its last receive. True if the host has to receive again now.
@@ -458,7 +458,7 @@ impl Stream {
         // A nested loop iteration of the host may have armed a receive or queued an event.
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
-        if is_due && self.waits_a_turn && self.life.is_delivering() {
+        if is_due && self.waits_for_next_iteration && self.life.is_delivering() {
             self.queue_readable(events);
             return false;
         }
@@ -504,7 +504,7 @@ impl Stream {
     /// backlog.
     fn must_wait(&self) -> bool {
         let is_behind = !self.backlog.is_empty() || self.end_behind.is_some();
-        is_behind || self.waits_a_turn || !self.life.wants_input()
+        is_behind || self.waits_for_next_iteration || !self.life.wants_input()
     }
 
     fn end_reading(&mut self, end: ReadEnd, events: &mut EventQueue) {

@@ -92,25 +92,25 @@ impl Loop {
         self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }
 
-    fn end_turn(&mut self) {
+    fn end_iteration(&mut self) {
         self.delay.release(self.now);
-        self.delay.end_turn();
+        self.delay.end_iteration();
     }
 
     /// Begins a loop iteration of a busy server: it has not slept, and has just sent.
-    fn busy_turn(&mut self, callbacks: usize) {
+    fn busy_iteration(&mut self, callbacks: usize) {
         self.begin(callbacks, self.now - LONG);
     }
 
     /// Runs a loop iteration of short callbacks that write once each. Returns the number of sends before its end.
-    fn short_turn(&mut self, callbacks: usize) -> usize {
+    fn short_iteration(&mut self, callbacks: usize) -> usize {
         let mut sends = 0;
         for _ in 0..callbacks {
             self.work(SHORT);
             sends += usize::from(self.write());
             sends += usize::from(self.end_callback());
         }
-        self.end_turn();
+        self.end_iteration();
         sends
     }
 }
@@ -123,34 +123,34 @@ fn the_very_first_write_is_sent_at_once() {
 }
 
 #[test]
-fn short_callbacks_that_write_share_the_end_of_the_turn() {
+fn short_callbacks_that_write_share_the_end_of_the_iteration() {
     let mut one = Loop::new();
     one.wake(100);
     assert_eq!(
-        one.short_turn(90),
+        one.short_iteration(90),
         usize::from(FIRST_WRITES),
         "the first after a long time without a send"
     );
     for _ in 0..100 {
-        one.busy_turn(90);
-        assert_eq!(one.short_turn(90), 0);
+        one.busy_iteration(90);
+        assert_eq!(one.short_iteration(90), 0);
     }
 }
 
 #[test]
-fn a_long_turn_of_short_callbacks_sends_periodically() {
+fn a_long_iteration_of_short_callbacks_sends_periodically() {
     let mut one = Loop::new();
-    one.busy_turn(1_001);
+    one.busy_iteration(1_001);
     one.write();
-    one.busy_turn(1_001);
+    one.busy_iteration(1_001);
     let time = SHORT * 1_000;
-    let sends = one.short_turn(1_000) as u128;
+    let sends = one.short_iteration(1_000) as u128;
     let most = time.as_micros() / HOLD_MAX.as_micros();
     assert!((most / 2..=most + 1).contains(&sends), "{sends}");
 }
 
 #[test]
-fn quic_sends_within_a_turn_are_spaced() {
+fn quic_sends_within_an_iteration_are_spaced() {
     let mut one = Loop::new();
     one.is_quic = true;
     one.wake(51);
@@ -163,13 +163,13 @@ fn quic_sends_within_a_turn_are_spaced() {
     }
     let most = (one.now - began).as_micros() / QUIC_SPACING.as_micros();
     assert!((most / 2..=most + 1).contains(&sends.into()), "{sends}");
-    one.end_turn();
+    one.end_iteration();
     for n in 0..50 {
-        one.busy_turn(50);
+        one.busy_iteration(50);
         one.work(QUIC_SPACING);
         assert!(one.write(), "{n}");
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
 }
 
@@ -189,16 +189,16 @@ fn each_write_of_long_callbacks_is_sent_at_once() {
 }
 
 #[test]
-fn the_only_callback_of_a_turn_sends_at_once() {
+fn the_only_callback_of_an_iteration_sends_at_once() {
     for is_quic in [false, true] {
         let mut one = Loop::new();
         one.is_quic = is_quic;
         for _ in 0..100 {
             one.now += LONG_CALLBACK * 2;
-            one.busy_turn(1);
+            one.busy_iteration(1);
             assert!(one.write());
             assert!(!one.end_callback_before(0, || panic!("the clock was read")));
-            one.end_turn();
+            one.end_iteration();
         }
     }
 }
@@ -211,9 +211,9 @@ fn after_an_idle_time_the_only_callback_sends_its_first_quic_pieces_at_once() {
         one.wake(1);
         assert!(one.write() && one.write());
         one.work(SHORT);
-        assert!(!one.write(), "the turn's end is soon");
+        assert!(!one.write(), "the iteration's end is soon");
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
 }
 
@@ -221,9 +221,9 @@ fn after_an_idle_time_the_only_callback_sends_its_first_quic_pieces_at_once() {
 fn held_bytes_are_sent_before_later_long_callbacks() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
+    one.end_iteration();
     for writers in 1..20 {
-        one.busy_turn(writers + 2);
+        one.busy_iteration(writers + 2);
         for _ in 0..writers {
             one.work(SHORT);
             assert!(!one.write());
@@ -234,7 +234,7 @@ fn held_bytes_are_sent_before_later_long_callbacks() {
             one.end_callback(),
             "the one behind {writers} has written nothing"
         );
-        one.end_turn();
+        one.end_iteration();
         // Other tests cover computing after a write.
         one.delay.prompt = 0;
         one.delay.last_sent = one.now;
@@ -245,14 +245,14 @@ fn held_bytes_are_sent_before_later_long_callbacks() {
 fn repeated_writes_of_a_callback_at_short_intervals_are_sent_at_once() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
+    one.end_iteration();
     for _ in 0..100 {
         // The next event of the client arrives at once.
         one.work(SHORT);
-        one.busy_turn(1);
+        one.busy_iteration(1);
         assert!(one.write());
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
 }
 
@@ -260,8 +260,8 @@ fn repeated_writes_of_a_callback_at_short_intervals_are_sent_at_once() {
 fn parts_of_a_callback_share_its_end_like_callbacks() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
-    one.busy_turn(1);
+    one.end_iteration();
+    one.busy_iteration(1);
     one.delay.begin_parts(3, 3);
     one.work(SHORT);
     assert!(!one.write(), "others follow");
@@ -278,16 +278,16 @@ fn parts_of_a_callback_share_its_end_like_callbacks() {
 }
 
 #[test]
-fn turns_inside_a_callback_do_not_count_for_later_callbacks() {
+fn iterations_inside_a_callback_do_not_count_for_later_callbacks() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
-    one.busy_turn(10);
+    one.end_iteration();
+    one.busy_iteration(10);
     for left in (0..3).rev() {
         let now = one.now;
         assert!(!one.end_callback_before(left, || now));
     }
-    one.end_turn();
+    one.end_iteration();
     assert!(!one.end_callback());
     one.work(SHORT);
     assert!(!one.write());
@@ -299,9 +299,9 @@ fn turns_inside_a_callback_do_not_count_for_later_callbacks() {
 #[test]
 fn writes_outside_callbacks_are_sent_at_once() {
     let mut one = Loop::new();
-    one.busy_turn(1);
+    one.busy_iteration(1);
     one.end_callback();
-    one.end_turn();
+    one.end_iteration();
     for _ in 0..10 {
         assert!(one.write());
     }
@@ -316,7 +316,7 @@ fn after_an_idle_time_a_head_and_its_body_are_sent_at_once() {
         one.wake(2);
         assert!(one.write() && one.write());
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
 }
 
@@ -324,8 +324,8 @@ fn after_an_idle_time_a_head_and_its_body_are_sent_at_once() {
 fn after_computing_behind_a_held_write_the_next_writes_are_sent_at_once() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
-    one.busy_turn(1_000);
+    one.end_iteration();
+    one.busy_iteration(1_000);
     one.work(SHORT);
     assert!(!one.write());
     one.work(LONG);
@@ -338,16 +338,16 @@ fn after_computing_behind_a_held_write_the_next_writes_are_sent_at_once() {
         assert!(!one.end_callback());
     }
     // After the computing, writes are sent at once for some time.
-    one.end_turn();
-    let mut turns = 0;
+    one.end_iteration();
+    let mut iterations = 0;
     loop {
-        one.busy_turn(64);
-        if one.short_turn(32) == 0 {
+        one.busy_iteration(64);
+        if one.short_iteration(32) == 0 {
             break;
         }
-        turns += 1;
+        iterations += 1;
     }
-    assert_eq!(turns, usize::from(PROMPT_WRITES) / 32);
+    assert_eq!(iterations, usize::from(PROMPT_WRITES) / 32);
 }
 
 #[test]
@@ -355,17 +355,17 @@ fn writes_share_sends_again_after_a_time_without_computing() {
     for time in [COMPUTING, COMPUTING * 30, PROMPT_MAX] {
         let mut one = Loop::new();
         one.write();
-        one.end_turn();
-        one.busy_turn(2);
+        one.end_iteration();
+        one.busy_iteration(2);
         one.work(SHORT);
         one.write();
         one.work(time);
         assert!(one.end_callback());
-        one.end_turn();
+        one.end_iteration();
         let began = one.now;
         loop {
-            one.busy_turn(64);
-            if one.short_turn(32) == 0 {
+            one.busy_iteration(64);
+            if one.short_iteration(32) == 0 {
                 break;
             }
         }
@@ -382,10 +382,10 @@ fn writes_share_sends_again_after_a_time_without_computing() {
 fn a_write_before_computing_is_held_at_most_once_despite_other_writes() {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
+    one.end_iteration();
     let mut late = 0;
     for _ in 0..20 {
-        one.busy_turn(1_002);
+        one.busy_iteration(1_002);
         for _ in 0..1_000 {
             one.work(SHORT);
             one.write();
@@ -397,7 +397,7 @@ fn a_write_before_computing_is_held_at_most_once_despite_other_writes() {
         one.work(COMPUTING * 30);
         one.end_callback();
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
     assert_eq!(late, 1);
 }
@@ -406,28 +406,28 @@ fn a_write_before_computing_is_held_at_most_once_despite_other_writes() {
 fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration {
     let mut one = Loop::new();
     one.write();
-    one.end_turn();
+    one.end_iteration();
     // A callback computes, so from now on samples are taken.
-    one.busy_turn(2);
+    one.busy_iteration(2);
     one.work(SHORT);
     one.write();
     one.work(COMPUTING);
     one.end_callback();
-    one.end_turn();
+    one.end_iteration();
     one.stop(COMPUTING * PROMPT_TIMES);
     // The usage before this point must not matter.
-    one.busy_turn(400);
-    one.short_turn(400);
-    one.busy_turn(2);
+    one.busy_iteration(400);
+    one.short_iteration(400);
+    one.busy_iteration(2);
     one.work(SHORT);
     one.write();
     pass(&mut one, time);
     assert!(one.end_callback());
-    one.end_turn();
+    one.end_iteration();
     let began = one.now;
     loop {
-        one.busy_turn(64);
-        if one.short_turn(32) == 0 {
+        one.busy_iteration(64);
+        if one.short_iteration(32) == 0 {
             return one.now - began;
         }
     }
@@ -455,10 +455,10 @@ fn usage_is_not_read_before_a_callback_has_computed() {
     let mut one = Loop::new();
     one.delay.usage = || panic!("the usage was read");
     one.write();
-    one.end_turn();
-    one.busy_turn(400);
-    one.short_turn(400);
-    one.busy_turn(2);
+    one.end_iteration();
+    one.busy_iteration(400);
+    one.short_iteration(400);
+    one.busy_iteration(2);
     one.work(SHORT);
     one.write();
     one.stop(COMPUTING);
@@ -476,19 +476,19 @@ fn without_thread_statistics_a_pause_counts_as_computing() {
 }
 
 #[test]
-fn the_only_write_of_a_turn_reads_no_clock() {
+fn the_only_write_of_an_iteration_reads_no_clock() {
     let mut one = Loop::new();
     for _ in 0..100 {
         one.wake(1);
         assert!(one.delay.sends(|| panic!("the clock was read")));
         assert!(!one.end_callback_before(0, || panic!("the clock was read")));
-        one.end_turn();
+        one.end_iteration();
     }
     // In the busy loop iterations that follow, writes share sends at once, although the time of the single writes was
     // not read.
     for _ in 0..100 {
-        one.busy_turn(91);
-        assert_eq!(one.short_turn(90), 0);
+        one.busy_iteration(91);
+        assert_eq!(one.short_iteration(90), 0);
     }
 }
 
@@ -497,7 +497,7 @@ fn a_head_and_its_body_of_the_only_callback_become_one_send() {
     for computing in [60, 100, 200, 300].map(Duration::from_micros) {
         let mut one = Loop::new();
         let mut sends = 0;
-        for turn in 0..100 {
+        for iteration in 0..100 {
             // The client's next request comes before the connection counts as idle.
             one.work(Duration::from_micros(50));
             one.begin(1, one.now);
@@ -509,8 +509,8 @@ fn a_head_and_its_body_of_the_only_callback_become_one_send() {
             }
             let was_held = one.delay.is_holding();
             one.end_callback();
-            one.end_turn();
-            sends += if turn < 10 {
+            one.end_iteration();
+            sends += if iteration < 10 {
                 0
             } else {
                 left + usize::from(was_held)
@@ -530,16 +530,16 @@ fn an_emulator_holds_the_writes_that_a_processor_holds() {
                 one.is_quic = is_quic;
                 one.delay.slow_down(factor);
                 one.write();
-                one.end_turn();
+                one.end_iteration();
                 let mut sends = Vec::new();
                 for _ in 0..10 {
-                    one.busy_turn(callbacks + 1);
+                    one.busy_iteration(callbacks + 1);
                     for _ in 0..callbacks {
                         one.work(SHORT * factor);
                         sends.push(one.write());
                         sends.push(one.end_callback());
                     }
-                    one.end_turn();
+                    one.end_iteration();
                 }
                 sends
             });
@@ -552,11 +552,11 @@ fn an_emulator_holds_the_writes_that_a_processor_holds() {
 fn writes_in_pieces_become_one_send_a_callback() {
     let mut one = Loop::new();
     assert!(one.write() && one.write(), "nothing was sent before");
-    one.end_turn();
+    one.end_iteration();
     let mut sends_at_once = 0;
     for _ in 0..100 {
         one.work(LONG_CALLBACK * 4);
-        one.busy_turn(2);
+        one.busy_iteration(2);
         sends_at_once += usize::from(one.write());
         one.work(SHORT);
         if one.delay.is_holding() {
@@ -565,17 +565,17 @@ fn writes_in_pieces_become_one_send_a_callback() {
             assert!(!one.write());
         }
         assert_eq!(one.end_callback(), one.delay.in_pieces > MANY_IN_PIECES);
-        one.end_turn();
+        one.end_iteration();
     }
     assert_eq!(sends_at_once, usize::from(MANY_IN_PIECES));
     // A program that writes once per callback is soon not delayed any more.
     let mut held = 0;
     for _ in 0..100 {
         one.work(LONG_CALLBACK * 4);
-        one.busy_turn(2);
+        one.busy_iteration(2);
         held += usize::from(!one.write());
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
     assert!(held <= usize::from(IN_PIECES_MAX), "{held}");
 }
@@ -589,10 +589,10 @@ fn a_connection_that_began_in_pieces_is_not_held_back() {
         one.write();
         one.write();
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
         one.wake(2);
         assert!(one.write());
         one.end_callback();
-        one.end_turn();
+        one.end_iteration();
     }
 }

@@ -17,7 +17,7 @@ use crate::received_datagram::{
 impl Epoll {
     pub(super) fn accept(&mut self, state: &mut BackendState, index: u32) {
         let fd = state.table.at(index).fd;
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..ACCEPTS_PER_ITERATION {
             state.stats.syscalls += 1;
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
             // SAFETY: null pointers are valid: the peer's address is not requested.
@@ -39,7 +39,7 @@ impl Epoll {
 
     pub(super) fn recv(&mut self, state: &mut BackendState, index: u32) {
         let fd = state.table.at(index).fd;
-        for _ in 0..RECEIVES_PER_TURN {
+        for _ in 0..RECEIVES_PER_ITERATION {
             let Some((start, room)) = state.stream.free_space() else {
                 return self.starve(state, index);
             };
@@ -95,7 +95,7 @@ impl Epoll {
 
     pub(super) fn recv_msg(&mut self, state: &mut BackendState, index: u32) {
         let fd = state.table.at(index).fd;
-        for _ in 0..BATCHES_PER_TURN {
+        for _ in 0..BATCHES_PER_ITERATION {
             let prepared = self.batch.prepare(state);
             if prepared == 0 {
                 return self.starve(state, index);
@@ -227,7 +227,7 @@ impl Batch {
     }
 }
 
-const ACCEPTS_PER_TURN: usize = 64;
-const RECEIVES_PER_TURN: usize = 8;
+const ACCEPTS_PER_ITERATION: usize = 64;
+const RECEIVES_PER_ITERATION: usize = 8;
 const BATCH: usize = 16;
-const BATCHES_PER_TURN: usize = 2;
+const BATCHES_PER_ITERATION: usize = 2;

@@ -31,7 +31,7 @@ impl EpollSet {
     pub(super) fn new(waker: &Waker) -> io::Result<EpollSet> {
         Ok(EpollSet {
             fd: create(waker)?,
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_TURN],
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_ITERATION],
             exact_timeouts: true,
         })
     }
@@ -82,7 +82,7 @@ impl EpollSet {
     /// Waits for events and returns their number, at most `most`. Events beyond that number are returned by the next
     /// wait.
     pub(super) fn wait(&mut self, timeout: Option<Duration>, most: usize) -> io::Result<usize> {
-        let most = most.clamp(1, EVENTS_PER_TURN) as i32;
+        let most = most.clamp(1, EVENTS_PER_ITERATION) as i32;
         if self.exact_timeouts
             && let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() != 0)
         {
@@ -161,4 +161,4 @@ fn create(waker: &Waker) -> io::Result<OwnedFd> {
 }
 
 const WAKE: u64 = u64::MAX;
-const EVENTS_PER_TURN: usize = 256;
+const EVENTS_PER_ITERATION: usize = 256;

@@ -100,7 +100,7 @@ fn gso_splits_a_batch_and_gro_joins_it(backend: Backend) {
     let (receiver, to) = quic_socket("127.0.0.1:0");
     let (sender, from) = quic_socket("127.0.0.1:0");
     let recv = rig.driver.recv_msg(receiver.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     // 20 segments of full size and a shorter one.
     let sent = pattern(20 * 1200 + 77);
     let batch = SendMsg {
@@ -295,7 +295,7 @@ fn a_burst_into_few_buffers_is_received(backend: Backend) {
             assert_eq!(datagram.payload(), (round * 50 + number).to_ne_bytes());
             held.push(datagram);
             if held.len() == 2 {
-                rig.turn(Duration::from_micros(10));
+                rig.iterate(Duration::from_micros(10));
                 held.clear();
             }
         }
@@ -316,7 +316,7 @@ fn the_error_queue_reports_a_closed_port(backend: Backend) {
     let (ours, address) = quic_socket("127.0.0.1:0");
     let fd = ours.as_raw_fd();
     let mut recv = rig.driver.recv_msg(fd, 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     for _ in 0..3 {
         let dead = dead_port();
         let send = rig.driver.send_msg(fd, message("anybody there?", dead), 2);
@@ -345,7 +345,7 @@ fn the_error_queue_reports_a_closed_port(backend: Backend) {
         peer.send_to(b"alive", address).unwrap();
         assert_eq!(rig.datagram(recv).payload(), b"alive");
         let enters = rig.driver.stats().enters;
-        rig.turn(Duration::from_millis(20));
+        rig.iterate(Duration::from_millis(20));
         assert!(rig.driver.stats().enters <= enters + 1);
         assert!(rig.done.is_empty());
     }
@@ -361,7 +361,7 @@ fn a_connected_socket_is_refused(backend: Backend) {
     let connect = rig.driver.connect(ours.as_raw_fd(), dead.into(), 0);
     assert_eq!(rig.result_of(connect), Ok(0));
     let recv = rig.driver.recv_msg(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let send = rig.driver.send_msg(
         ours.as_raw_fd(),
         SendMsg {
@@ -456,7 +456,7 @@ fn closing_with_datagrams_armed(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, address) = udp_socket();
     let recv = rig.driver.recv_msg(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.close(ours);
     assert!(matches!(
         rig.next_of(recv).outcome,

@@ -254,7 +254,7 @@ fn a_second_thread_is_refused_while_operations_are_in_flight() {
     let mut rig = Rig::new(Backend::Uring);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let mover = SentRig(rig);
     let mover = thread::spawn(move || {
         let mut rig = { mover }.0;
@@ -310,7 +310,7 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     let (for_child, mut to_child) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     let in_child = rig.driver.recv(for_child.as_raw_fd(), 4);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     // This send is queued and not submitted at the fork. Only the parent may send it.
     let send = rig
         .driver
@@ -365,7 +365,7 @@ fn a_forked_grandchild_continues(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let child = forked(|| {
         rig.driver.after_fork_in_child();
         let cancelled = rig.driver.recv(ours.as_raw_fd(), 2);
@@ -486,7 +486,7 @@ fn dropping_on_a_foreign_thread_is_safe(backend: Backend) {
     let (ours, mut theirs) = tcp_pair();
     rig.driver.recv(ours.as_raw_fd(), 1);
     rig.read(ours.as_raw_fd(), 100, None);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let mover = SentRig(rig);
     thread::spawn(move || drop({ mover }.0)).join().unwrap();
     let _ = theirs.write_all(b"into the void");
@@ -512,7 +512,7 @@ fn operations_after_shutdown_are_cancelled(backend: Backend) {
     let (ours, mut theirs) = tcp_pair();
     let fd = ours.as_raw_fd();
     rig.driver.recv(fd, 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.driver.shutdown(Duration::from_secs(1));
     assert_eq!(rig.driver.stats().in_flight, 0);
     assert!(rig.driver.enter(None).is_err());
@@ -546,7 +546,7 @@ fn shutdown_is_prompt(backend: Backend) {
         rig.driver
             .poll(ours.as_raw_fd(), uringcore_io::Interest::Read, 3);
     }
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let start = Instant::now();
     rig.driver.shutdown(Duration::from_secs(10));
     assert!(

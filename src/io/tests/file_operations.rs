@@ -269,7 +269,7 @@ fn a_discarded_open_leaves_no_descriptor(backend: Backend) {
         };
         let op = start(&mut rig, request);
         if round % 3 == 0 {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         rig.driver.discard(op);
     }
@@ -328,7 +328,7 @@ fn memory_of_a_read_lives_until_its_completion(backend: Backend) {
             kernel_thread: true,
         };
         let op = start(&mut rig, request);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         rig.driver.discard(op);
         // The slot owns the memory until the completion, which owns it afterwards. It is freed with the completion.
         let alive = round as usize + 1 - dropped.load(Ordering::Relaxed);
@@ -350,7 +350,7 @@ fn a_read_of_an_empty_pipe_waits_and_can_be_cancelled(backend: Backend) {
         kernel_thread: false,
     };
     let cancelled = start(&mut rig, request(&dropped));
-    rig.turn(Duration::from_millis(20));
+    rig.iterate(Duration::from_millis(20));
     assert!(rig.take(cancelled).is_none());
     rig.driver.cancel(cancelled);
     assert!(matches!(
@@ -358,7 +358,7 @@ fn a_read_of_an_empty_pipe_waits_and_can_be_cancelled(backend: Backend) {
         FileOutcome::Read(Err(Errno::CANCELED), _)
     ));
     let waiting = start(&mut rig, request(&dropped));
-    rig.turn(Duration::from_millis(20));
+    rig.iterate(Duration::from_millis(20));
     assert!(rig.take(waiting).is_none());
     std::io::Write::write_all(&mut writer, b"bytes").unwrap();
     match rig.file_outcome(waiting) {

@@ -34,7 +34,7 @@ fn a_receive_returns_at_most_the_requested_bytes(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let op = rig.driver.recv_once(ours.as_raw_fd(), 3, 0);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     theirs.write_all(b"abcdef").unwrap();
     assert_eq!(received(&mut rig, op).unwrap(), b"abc");
     let op = rig.driver.recv_once(ours.as_raw_fd(), 1000, 0);
@@ -57,7 +57,7 @@ fn a_cancelled_receive_consumes_nothing(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.driver.cancel(op);
     // Data that arrives between the cancel and the next entry into the kernel stays in the socket.
     theirs.write_all(b"later").unwrap();
@@ -85,7 +85,7 @@ fn cancels_that_race_with_data_lose_nothing(backend: Backend) {
         round += 1;
         let op = rig.driver.recv_once(ours.as_raw_fd(), 1 + round % 500, 0);
         if round.is_multiple_of(3) {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         if round.is_multiple_of(2) {
             rig.driver.cancel(op);
@@ -106,9 +106,9 @@ fn a_discarded_receive_returns_its_buffer(backend: Backend) {
     for _ in 0..500 {
         theirs.write_all(b"x").unwrap();
         let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         rig.driver.discard(op);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         rig.done.clear();
     }
     rig.assert_idle();
@@ -155,13 +155,13 @@ fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
             src_ip: None,
         };
         let op = rig.driver.send_msg(sender.as_raw_fd(), message, 0);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         let mut buffer = [0; 16];
         while rig.take(op).is_none() {
             let length = receiver.recv(&mut buffer).unwrap();
             assert_eq!(buffer[..length], got.to_be_bytes());
             got += 1;
-            rig.turn(Duration::from_millis(50));
+            rig.iterate(Duration::from_millis(50));
         }
     }
     rig.assert_idle();

@@ -28,7 +28,7 @@ both_backends!(
     files_have_a_position,
     a_cancelled_read_returns_its_buffer,
     a_sleep_lasts_for_its_timeout,
-    an_idle_turn_does_not_block,
+    an_idle_iteration_does_not_block,
     a_wake_ends_a_sleep,
     a_wake_before_the_sleep_is_not_lost,
     wakes_from_many_threads_are_never_lost,
@@ -43,7 +43,7 @@ fn a_weak_poll_does_not_keep_its_file_open(backend: Backend) {
     let (second, mut theirs) = unix_pair();
     let number = first.as_raw_fd();
     let poll = rig.driver.poll_weak(number, Interest::Read, 1);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     // SAFETY: this closes the file of `first`, whose number becomes a duplicate of `second`. Both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
     assert_eq!(renamed, number);
@@ -52,7 +52,7 @@ fn a_weak_poll_does_not_keep_its_file_open(backend: Backend) {
         0,
         "the peer sees the end at once"
     );
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.done.is_empty(), "the wait does not end");
     // The old poll does not affect the new file, also when it is cancelled.
     let next = rig.driver.poll_weak(number, Interest::Read, 2);
@@ -69,12 +69,12 @@ fn a_weak_poll_reports_readiness(backend: Backend) {
     let fd = ours.as_raw_fd();
     for _ in 0..3 {
         let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
-        rig.turn(Duration::from_millis(1));
+        rig.iterate(Duration::from_millis(1));
         assert!(rig.done.is_empty());
         theirs.write_all(b"ab").unwrap();
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
         // A poll completes once, and it is level-triggered.
-        rig.turn(Duration::from_millis(1));
+        rig.iterate(Duration::from_millis(1));
         assert!(rig.done.is_empty());
         let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
@@ -100,7 +100,7 @@ fn poll_is_level_triggered(backend: Backend) {
     let (ours, mut theirs) = tcp_pair();
     let fd = ours.as_raw_fd();
     let poll = rig.driver.poll(fd, Interest::Read, 1);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     theirs.write_all(b"ab").unwrap();
     assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
@@ -111,12 +111,12 @@ fn poll_is_level_triggered(backend: Backend) {
     }
     assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
     let poll = rig.driver.poll(fd, Interest::Read, 1);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.done.is_empty(), "nothing to read any more");
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(poll).is_ok());
     // A poll completes once, so there is no further completion.
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     rig.assert_idle();
 }
@@ -134,7 +134,7 @@ fn a_batch_limit_returns_completions_in_order(backend: Backend) {
     while reported.len() < 20 {
         // While completions are left, `enter` does not wait. The event of a descriptor that is ready again comes after
         // these completions.
-        rig.turn(Duration::from_secs(20));
+        rig.iterate(Duration::from_secs(20));
         assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
         for completion in rig.done.drain(..) {
             let fd = completion.token as i32;
@@ -158,7 +158,7 @@ fn poll_write_and_hang_up(backend: Backend) {
     while (&ours).write(&[0; 4096]).is_ok() {}
     let read = rig.driver.poll(fd, Interest::Read, 1);
     let write = rig.driver.poll(fd, Interest::Write, 2);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     drop(theirs);
     // A hang-up completes both directions.
@@ -174,7 +174,7 @@ fn polls_in_both_directions_are_independent(backend: Backend) {
     let read = rig.driver.poll(fd, Interest::Read, 1);
     let write = rig.driver.poll(fd, Interest::Write, 2);
     assert!(rig.result_of(write).is_ok());
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     assert!(rig.take(read).is_none());
     rig.driver.cancel(write);
     theirs.write_all(b"x").unwrap();
@@ -189,13 +189,13 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     let (second, mut theirs) = unix_pair();
     let number = first.as_raw_fd();
     let poll = rig.driver.poll(number, Interest::Read, 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.driver.cancel(poll);
     // SAFETY: the number of `first` becomes a duplicate of `second`. Both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
     assert_eq!(renamed, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     theirs.write_all(b"x").unwrap();
     assert!(rig.result_of(poll).is_ok());
     rig.assert_idle();
@@ -208,21 +208,21 @@ fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     let (others, mut their_peer) = unix_pair();
     let number = ours.as_raw_fd();
     let poll = rig.driver.poll(number, Interest::Read, 1);
-    rig.turn(Duration::from_millis(1));
+    rig.iterate(Duration::from_millis(1));
     rig.driver.discard(poll);
     let duplicate = ours.try_clone().unwrap();
     // The number gets another file before the driver polls again.
     // SAFETY: both descriptors are this test's own.
     assert_eq!(unsafe { libc::dup2(others.as_raw_fd(), number) }, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
-    rig.turn(Duration::from_millis(1));
+    rig.iterate(Duration::from_millis(1));
     theirs.write_all(b"for the file of before").unwrap();
-    rig.turn(Duration::from_millis(20));
+    rig.iterate(Duration::from_millis(20));
     assert!(rig.done.is_empty(), "readiness of a file that is not ours");
     // The readiness of the old file must not end the driver's sleeps either.
     let begin = Instant::now();
-    rig.turn(Duration::from_millis(50));
-    rig.turn(Duration::from_millis(50));
+    rig.iterate(Duration::from_millis(50));
+    rig.iterate(Duration::from_millis(50));
     assert!(begin.elapsed() >= Duration::from_millis(90));
     their_peer.write_all(b"x").unwrap();
     assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
@@ -235,14 +235,14 @@ fn nonblocking_pipes_wait_instead_of_failing(backend: Backend) {
     let (reader, mut writer) = pipe();
     for round in 0..3 {
         let read = rig.read(reader.as_raw_fd(), 100, None);
-        rig.turn(Duration::from_millis(5));
+        rig.iterate(Duration::from_millis(5));
         assert!(rig.done.is_empty(), "round {round}: {:?}", rig.done);
         writer.write_all(b"through the pipe").unwrap();
         let bytes = rig.bytes_of(read);
         assert_eq!(bytes, Ok(b"through the pipe".to_vec()));
     }
     let read = rig.read(reader.as_raw_fd(), 100, None);
-    rig.turn(Duration::from_millis(5));
+    rig.iterate(Duration::from_millis(5));
     drop(writer);
     assert_eq!(rig.bytes_of(read), Ok(vec![]));
     rig.assert_idle();
@@ -256,7 +256,7 @@ fn a_full_pipe_is_written_when_it_drains(backend: Backend) {
     let mut got = Vec::new();
     while got.len() < sent.len() {
         let write = (!rest.is_empty()).then(|| rig.write(writer.as_raw_fd(), &rest, None));
-        rig.turn(Duration::from_millis(2));
+        rig.iterate(Duration::from_millis(2));
         let mut piece = [0; 30_000];
         let count = reader.read(&mut piece).unwrap();
         got.extend_from_slice(&piece[..count]);
@@ -322,7 +322,7 @@ fn a_cancelled_read_returns_its_buffer(backend: Backend) {
     for settle in [false, true] {
         let read = rig.read(reader.as_raw_fd(), 100, None);
         if settle {
-            rig.turn(Duration::from_millis(1));
+            rig.iterate(Duration::from_millis(1));
         }
         rig.driver.cancel(read);
         assert_eq!(rig.bytes_of(read), Err(libc::ECANCELED));
@@ -350,7 +350,7 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
         );
         thread.join().unwrap();
         // The eventfd's event may arrive after the wake was reported. This loop iteration consumes it.
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         for micros in [1, 300, 1_000, 20_500] {
             if armed {
                 // If the call also submits an operation, the kernel returns the number of submitted entries instead of
@@ -370,7 +370,7 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
     }
 }
 
-fn an_idle_turn_does_not_block(backend: Backend) {
+fn an_idle_iteration_does_not_block(backend: Backend) {
     let mut rig = Rig::new(backend);
     rig.driver.waker().wake();
     assert_eq!(
@@ -490,12 +490,12 @@ fn a_waker_outlives_its_driver(backend: Backend) {
 fn needs_enter_is_true_while_there_is_work(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
-    rig.turn(Duration::ZERO);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     assert!(!rig.driver.needs_enter());
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     assert!(rig.driver.needs_enter());
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     theirs.write_all(b"x").unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
     while !rig.driver.needs_enter() {

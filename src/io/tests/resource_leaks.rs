@@ -85,7 +85,7 @@ fn discarded_accepts_are_closed(backend: Backend) {
     for settle in [true, false] {
         let accept = rig.driver.accept(listener.as_raw_fd(), 1);
         if settle {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         let mut client = TcpStream::connect(address).unwrap();
         rig.driver.discard(accept);
@@ -110,7 +110,7 @@ fn unreported_accepts_are_closed_with_the_driver(backend: Backend) {
     let before = open_descriptors();
     let mut rig = Rig::new(backend);
     rig.driver.accept(listener.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let clients: Vec<_> = (0..10)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
@@ -129,7 +129,7 @@ fn a_pending_close_is_done_when_the_driver_ends(backend: Backend) {
         let (ours, mut theirs) = tcp_pair();
         if entered {
             rig.driver.recv(ours.as_raw_fd(), 1);
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         rig.driver.close(OwnedFd::from(ours), 2);
         drop(rig);
@@ -145,7 +145,7 @@ fn many_drivers_leave_no_descriptor(backend: Backend) {
     for _ in 0..8 {
         let mut rigs: Vec<Rig> = (0..20).map(|_| Rig::new(backend)).collect();
         for rig in &mut rigs {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         let (ours, mut theirs) = unix_pair();
         for rig in &mut rigs {

@@ -48,8 +48,8 @@ fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
             if got.len() < 10_000 {
                 // While all buffers are held, `enter` must sleep until its time-out and not return at once.
                 let enters = rig.driver.stats().enters;
-                rig.turn(Duration::from_millis(5));
-                rig.turn(Duration::from_millis(5));
+                rig.iterate(Duration::from_millis(5));
+                rig.iterate(Duration::from_millis(5));
                 assert!(rig.driver.stats().enters <= enters + 2);
             }
             held.clear();
@@ -337,7 +337,7 @@ fn discarded_data_returns_its_buffer(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     theirs.write_all(b"nobody listens").unwrap();
     rig.driver.enter(Some(Duration::from_secs(1))).unwrap();
     rig.driver.discard(recv);

@@ -138,7 +138,7 @@ fn a_send_queued_before_a_close_is_sent(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"last words"), 2);
@@ -158,7 +158,7 @@ fn a_large_send_completes_whole(backend: Backend) {
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 8);
-    rig.turn(Duration::from_millis(10));
+    rig.iterate(Duration::from_millis(10));
     let reader = thread::spawn(move || {
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
@@ -177,7 +177,7 @@ fn a_cancelled_send_reports_what_was_sent(backend: Backend) {
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 8);
-    rig.turn(Duration::from_millis(20));
+    rig.iterate(Duration::from_millis(20));
     assert!(
         rig.take(send).is_none(),
         "without a reader the send cannot complete"
@@ -241,7 +241,7 @@ fn cancel_ends_with_one_completion_and_frees_the_slot(backend: Backend) {
         let recv = rig.driver.recv(fd, 1);
         let accept = rig.driver.accept(listener.as_raw_fd(), 2);
         if settle {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         rig.driver.cancel(recv);
         rig.driver.cancel(recv);
@@ -257,7 +257,7 @@ fn cancel_ends_with_one_completion_and_frees_the_slot(backend: Backend) {
             Outcome::Accepted(Err(Errno::CANCELED))
         ));
         assert_eq!(rig.driver.stats().in_flight, 0);
-        rig.turn(Duration::from_millis(5));
+        rig.iterate(Duration::from_millis(5));
         assert!(rig.done.is_empty(), "{:?}", rig.done);
     }
 }
@@ -289,7 +289,7 @@ fn cancel_fd_ends_every_operation_of_the_descriptor(backend: Backend) {
     let poll = rig.driver.poll(fd, uringcore_io::Interest::Read, 2);
     let send = rig.driver.send(fd, Bytes::from(pattern(16 << 20)), 3);
     let spared = rig.driver.recv(other.as_raw_fd(), 4);
-    rig.turn(Duration::from_millis(10));
+    rig.iterate(Duration::from_millis(10));
     rig.driver.cancel_fd(fd);
     assert!(matches!(
         rig.next_of(recv).outcome,
@@ -312,7 +312,7 @@ fn close_sends_fin_with_a_multishot_armed(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.close(ours);
     assert!(matches!(
         rig.next_of(recv).outcome,
@@ -334,7 +334,7 @@ fn a_close_completes_after_all_operations_of_its_descriptor(backend: Backend) {
             rig.driver.send(fd, Bytes::from(pattern(8 << 20)), 3),
         ];
         if round % 2 == 0 {
-            rig.turn(Duration::ZERO);
+            rig.iterate(Duration::ZERO);
         }
         theirs.write_all(b"data in flight").unwrap();
         let close = rig.driver.close(OwnedFd::from(ours), 4);
@@ -370,7 +370,7 @@ fn a_listener_address_is_free_after_close(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (listener, address) = listener();
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.close(listener);
     assert!(matches!(
         rig.next_of(accept).outcome,

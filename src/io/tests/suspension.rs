@@ -20,7 +20,7 @@ both_backends!(
     a_descriptor_number_reused_during_suspension_is_left_to_its_new_owner,
     a_suspended_operation_can_be_cancelled_and_its_driver_dropped,
     silent_operations_are_not_armed_again,
-    events_in_the_idle_epoll_set_are_reported_in_the_first_turn,
+    events_in_the_idle_epoll_set_are_reported_in_the_first_iteration,
     an_event_in_the_idle_epoll_set_ends_a_sleep,
     operations_in_the_idle_epoll_set_end_as_in_the_ring,
     the_idle_epoll_set_holds_no_file_open,
@@ -46,7 +46,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 4);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     for round in 0..6u8 {
         rig.driver.suspend(Duration::from_secs(5));
         let mover = SentRig(rig);
@@ -84,7 +84,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
         all
     });
     while done.is_none() {
-        rig.turn(Duration::from_millis(50));
+        rig.iterate(Duration::from_millis(50));
         done = rig.take(send);
     }
     let Some(Outcome::Done(Ok(count))) = done.map(|done| done.outcome) else {
@@ -102,7 +102,7 @@ fn suspending_sends_queued_data(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"last"), 2);
@@ -128,7 +128,7 @@ fn a_descriptor_number_reused_during_suspension_is_left_to_its_new_owner(backend
     let mut rig = Rig::new(backend);
     let (mut ours, _theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.driver.suspend(Duration::from_secs(5));
     let (other, mut pusher) = tcp_pair();
     // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
@@ -136,7 +136,7 @@ fn a_descriptor_number_reused_during_suspension_is_left_to_its_new_owner(backend
     assert_eq!(given, ours.as_raw_fd());
     pusher.write_all(b"data").unwrap();
     for _ in 0..3 {
-        rig.turn(Duration::from_millis(20));
+        rig.iterate(Duration::from_millis(20));
     }
     assert!(rig.take(recv).is_none());
     ours.set_nonblocking(false).unwrap();
@@ -155,8 +155,8 @@ fn run_until_something(rig: &mut Rig) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while rig.done.is_empty() {
         assert!(Instant::now() < deadline, "no completion arrived");
-        rig.turn(Duration::ZERO);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         rig.driver.suspend(Duration::from_secs(5));
     }
 }
@@ -171,13 +171,13 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
     let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     let limit = Duration::from_secs(5);
     rig.driver.suspend(limit);
     let rearms = rig.driver.stats().rearms;
     for _ in 0..10 {
-        rig.turn(Duration::ZERO);
-        rig.turn(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
+        rig.iterate(Duration::ZERO);
         rig.driver.suspend(limit);
     }
     assert_eq!(rig.driver.stats().rearms, rearms);
@@ -205,13 +205,13 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     // Cancels and closes during a suspension cause no error.
     rig.driver.suspend(limit);
     rig.driver.cancel(accept);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     assert!(matches!(
         rig.next_of(accept).outcome,
         Outcome::Accepted(Err(Errno::CANCELED))
     ));
     rig.driver.suspend(limit);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.close(ours);
     let mut rest = Vec::new();
     theirs.read_to_end(&mut rest).unwrap();
@@ -226,7 +226,7 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
     let (ours, mut theirs) = tcp_pair();
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
     rig.driver.recv(ours.as_raw_fd(), 2);
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     rig.driver.suspend(Duration::from_secs(5));
     let mover = SentRig(rig);
     let elsewhere = move || {
@@ -249,8 +249,8 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
 
 /// A run of the loop that sleeps once.
 fn run(rig: &mut Rig) {
-    rig.turn(Duration::ZERO);
-    rig.turn(Duration::from_millis(1));
+    rig.iterate(Duration::ZERO);
+    rig.iterate(Duration::from_millis(1));
     rig.driver.suspend(LIMIT);
 }
 
@@ -288,7 +288,7 @@ fn silent_operations_are_not_armed_again(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-fn events_in_the_idle_epoll_set_are_reported_in_the_first_turn(backend: Backend) {
+fn events_in_the_idle_epoll_set_are_reported_in_the_first_iteration(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (listener, address) = listener();
     let (ours, mut theirs) = tcp_pair();
@@ -305,7 +305,7 @@ fn events_in_the_idle_epoll_set_are_reported_in_the_first_turn(backend: Backend)
     theirs.write_all(b"data").unwrap();
     pusher.write_all(b"data").unwrap();
     assert!(rig.driver.needs_enter());
-    rig.turn(Duration::ZERO);
+    rig.iterate(Duration::ZERO);
     assert!(matches!(
         rig.take(accept).unwrap().outcome,
         Outcome::Accepted(Ok(_))
@@ -355,7 +355,7 @@ fn operations_in_the_idle_epoll_set_end_as_in_the_ring(backend: Backend) {
         let other = rig.driver.recv(closed.as_raw_fd(), 2);
         run_until_silent(&mut rig);
         if !at_rest {
-            rig.turn(Duration::from_millis(1));
+            rig.iterate(Duration::from_millis(1));
         }
         rig.driver.cancel(recv);
         assert!(matches!(
@@ -377,7 +377,7 @@ fn operations_in_the_idle_epoll_set_end_as_in_the_ring(backend: Backend) {
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
         rig.done.clear();
         rig.driver.discard(again);
-        rig.turn(Duration::from_millis(1));
+        rig.iterate(Duration::from_millis(1));
         assert!(rig.done.is_empty());
     }
     rig.assert_idle();
@@ -391,7 +391,7 @@ fn the_idle_epoll_set_holds_no_file_open(backend: Backend) {
     rig.driver.accept(listener.as_raw_fd(), 2);
     run_until_silent(&mut rig);
     // Both descriptors are closed while their operations are in the idle epoll set.
-    rig.turn(Duration::from_millis(1));
+    rig.iterate(Duration::from_millis(1));
     drop(ours);
     drop(listener);
     assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
@@ -482,7 +482,7 @@ fn an_eventfd_that_reuses_a_suspended_number_is_left_alone(backend: Backend) {
     let (watched, other) = (eventfd(), eventfd());
     rig.driver.recv(ours.as_raw_fd(), 1);
     let poll = rig.driver.poll(watched.as_raw_fd(), Interest::Read, 2);
-    rig.turn(Duration::from_millis(1));
+    rig.iterate(Duration::from_millis(1));
     rig.driver.suspend(LIMIT);
     // SAFETY: both descriptors are open and owned here; eight readable bytes.
     unsafe {
@@ -573,14 +573,14 @@ fn random_suspensions_lose_no_byte(backend: Backend) {
                     let mover = SentRig(rig);
                     let elsewhere = move || {
                         let mut rig = { mover }.0;
-                        rig.turn(Duration::from_micros(100));
+                        rig.iterate(Duration::from_micros(100));
                         rig.driver.suspend(LIMIT);
                         SentRig(rig)
                     };
                     rig = { thread::spawn(elsewhere).join().unwrap() }.0;
                 }
-                11..=12 => rig.turn(Duration::from_micros(50)),
-                _ => rig.turn(Duration::ZERO),
+                11..=12 => rig.iterate(Duration::from_micros(50)),
+                _ => rig.iterate(Duration::ZERO),
             }
             deliver(&mut rig, &mut connections);
         }
@@ -590,7 +590,7 @@ fn random_suspensions_lose_no_byte(backend: Backend) {
             .any(|connection| connection.received.len() < connection.sent.len())
         {
             assert!(Instant::now() < deadline, "seed {seed}: bytes are missing");
-            rig.turn(Duration::from_millis(50));
+            rig.iterate(Duration::from_millis(50));
             deliver(&mut rig, &mut connections);
         }
         assert!(

@@ -92,9 +92,9 @@ struct Changing {
     default_headers: Vec<Line>,
     /// The number of requests that were answered since the last call of `take_answered`.
     answered: u64,
-    /// The requests whose response head is held until its content comes, or until the end of the turn.
+    /// The requests whose response head is held until its content comes, or until the end of the loop iteration.
     held: Vec<Py<Request>>,
-    /// A call of `flush` at the end of the turn is scheduled.
+    /// A call of `flush` at the end of the loop iteration is scheduled.
     will_flush: bool,
 }
 
@@ -169,7 +169,7 @@ impl AsgiService {
             .with(py, |changing| std::mem::take(&mut changing.answered))
     }
 
-    /// Sends the held heads of responses whose content has not come in this turn.
+    /// Sends the held heads of responses whose content has not come in this loop iteration.
     fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let held = slf.get().changing.with(py, |changing| {
@@ -226,7 +226,7 @@ impl AsgiService {
         self.changing.with(py, |changing| changing.answered += 1);
     }
 
-    /// Holds the head of a response until its content comes. At the end of the turn the head is sent alone.
+    /// Holds the head of a response until its content comes. At the end of the loop iteration the head is sent alone.
     pub fn hold(slf: &Bound<'_, Self>, request: Py<Request>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();

@@ -35,7 +35,7 @@ use super::message_parser::{is_true, optional, required};
 use super::open_file_permits::{self, FileShare, PermitAnswer};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
-use super::response_compression::TURN_BYTES;
+use super::response_compression::COMPRESSED_BYTES_PER_ITERATION;
 use super::static_answers::{self, StaticAnswer};
 use super::static_folder::{StaticFile, StaticFolder};
 use crate::capi::exception_conversion;
@@ -589,7 +589,7 @@ impl Request {
                     Self::send_part(slf, Bytes::new(), true, false)?;
                     return Ok(Sent::Taken);
                 }
-                if direct >= DIRECT_BYTES_OF_TURN {
+                if direct >= DIRECT_BYTES_PER_ITERATION {
                     return Ok(Sent::FileLater(body));
                 }
                 continue;
@@ -612,7 +612,7 @@ impl Request {
             if this.is_encoding(py) {
                 compressed += length;
             }
-            if compressed >= TURN_BYTES {
+            if compressed >= COMPRESSED_BYTES_PER_ITERATION {
                 return Ok(Sent::FileLater(body));
             }
         }
@@ -669,7 +669,7 @@ fn runtime_error(text: &'static str) -> PyErr {
 
 /// The largest number of bytes of one system call that sends a file, and of all such calls until the loop runs.
 const DIRECT_BYTES: u64 = 1 << 20;
-const DIRECT_BYTES_OF_TURN: u64 = 4 << 20;
+const DIRECT_BYTES_PER_ITERATION: u64 = 4 << 20;
 /// The first interval between two attempts to open a file without a free descriptor, and the longest, in seconds.
 const RETRY_SECONDS: f64 = 0.05;
 const RETRY_SECONDS_MAX: f64 = 1.0;

@@ -69,7 +69,7 @@ impl Request {
         slf.get().written(py);
         match sent {
             Some(Ok(true)) => Ok(Sent::Taken),
-            // The call waits for a turn, so that the loop can send the queued datagrams.
+            // The call waits for one loop iteration, so that the loop can send the queued datagrams.
             Some(Ok(false) | Err(Refused::Gone)) | None => Ok(Sent::ToNobody),
             Some(Err(refused)) => Self::outcome(slf, Some(Err(refused))).map(|()| Sent::Taken),
         }

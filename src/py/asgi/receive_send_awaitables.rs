@@ -113,7 +113,8 @@ impl Call {
     fn after(request: Py<Request>, py: Python<'_>, sent: Sent) -> PyResult<Outcome<Self>> {
         let (future, step) = match sent {
             Sent::Taken => return Ok(Outcome::Return(py.None())),
-            // The client has gone. The loop gets a turn first, because a program that continues to send would block it.
+            // The client has gone. The application is suspended for one loop iteration, because an application that
+            // continues to send would otherwise block the loop.
             Sent::ToNobody => {
                 let step = Step::Finish;
                 return Ok(Outcome::Yield(Self { request, step }));

@@ -1,6 +1,6 @@
 //! A response: handles the messages that the application sends.
 //!
-//! The head is held until the first content or the end of the turn. So head, content and end are one write, and if
+//! The head is held until the first content or the end of the loop iteration. So head, content and end are one write, and if
 //! the application fails before its content, the client gets a response 500.
 //!
 //! Messages are accepted until the stream, or the whole connection, has no space. A body is passed on in parts, so
@@ -21,7 +21,7 @@ use super::message_parser::{
     content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
 };
 use super::request::Request;
-use super::response_compression::{Encoding, TURN_BYTES};
+use super::response_compression::{COMPRESSED_BYTES_PER_ITERATION, Encoding};
 use crate::capi::bytes_like_objects;
 
 pub struct Response {
@@ -350,7 +350,7 @@ impl Request {
             if !rest.is_empty() && this.with_stream(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
             }
-            if compressed >= TURN_BYTES {
+            if compressed >= COMPRESSED_BYTES_PER_ITERATION {
                 return Ok(Sent::RestLater(rest, last));
             }
             let part = rest.split_to(rest.len().min(part_bytes));
@@ -515,7 +515,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         match sent {
             Some(Ok(())) => Ok(()),
-            // The client went away in this turn.
+            // The client went away in this loop iteration.
             Some(Err(Refused::Gone)) | None => this.disconnect(py),
             Some(Err(Refused::Failed(error))) => Err(error),
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),

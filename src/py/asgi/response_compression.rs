@@ -298,5 +298,5 @@ fn no_memory(error: std::io::Error) -> PyErr {
     PyMemoryError::new_err(format!("a response could not be compressed: {error}"))
 }
 
-/// The largest number of bytes of content that are compressed in one turn of the loop.
-pub(super) const TURN_BYTES: usize = 1 << 20;
+/// The largest number of bytes of content that are compressed in one iteration of the loop.
+pub(super) const COMPRESSED_BYTES_PER_ITERATION: usize = 1 << 20;

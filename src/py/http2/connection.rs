@@ -520,7 +520,7 @@ impl TcpConnection for Py<Http2Connection> {
     }
 
     fn shed(&self, py: Python<'_>) -> PyResult<()> {
-        // The memory is freed at the end of the turn, but the budget must not count it any more.
+        // The memory is freed at the end of the loop iteration, but the budget must not count it any more.
         let admitted = self.get().state.with(py, |state| {
             state.http.shed();
             state.admitted.take()

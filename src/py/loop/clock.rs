@@ -102,7 +102,7 @@ pub fn now(slf: &Bound<'_, LoopCore>) -> PyResult<f64> {
 
 /// The time in seconds before which timers are due in this loop iteration. `None` if there are no timers. A clock of
 /// the program is read in every loop iteration even so, as in asyncio, because reading it may advance it.
-pub fn end_of_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
+pub fn end_of_iteration(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     if is_replaced(slf)? {
         let resolution: f64 = slf.getattr(intern!(py, "_clock_resolution"))?.extract()?;

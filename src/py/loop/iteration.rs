@@ -46,9 +46,9 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let mut run = Run::new();
     loop {
-        match busy_turn(slf, &mut run)? {
+        match busy_iteration(slf, &mut run)? {
             Some(ready_now) => run_ready(slf, ready_now)?,
-            None => run_turn(slf, &mut run)?,
+            None => run_iteration(slf, &mut run)?,
         }
         if slf.get().atomic_flags.has(AtomicFlags::STOPPING) {
             return Ok(());
@@ -60,8 +60,8 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// undo afterwards.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
-    let _alone = ExclusiveTurn::new(slf.get(), slf.py());
-    run_turn(slf, &mut Run::of_one_turn(None))
+    let _alone = ExclusiveIteration::new(slf.get(), slf.py());
+    run_iteration(slf, &mut Run::of_one_iteration(None))
 }
 
 /// Runs the first half of a loop iteration: waits until callbacks are ready, for at most `seconds`. The program runs
@@ -69,7 +69,7 @@ pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let limit = seconds.map(PollTimeout::seconds);
-    wait(slf, &mut Run::of_one_turn(limit))
+    wait(slf, &mut Run::of_one_iteration(limit))
 }
 
 /// Prepares the engine for a loop that has stopped, for an unknown time: sends the writes of the last loop iteration
@@ -102,7 +102,7 @@ struct Run {
     /// The longest time that a wait may take. `None` for no limit.
     limit: Option<Duration>,
     /// The number of short loop iterations so far: loop iterations that had only callbacks to run.
-    busy_turns: u32,
+    busy_iterations: u32,
 }
 
 impl Run {
@@ -111,11 +111,11 @@ impl Run {
             started: Instant::now(),
             may_sleep: false,
             limit: None,
-            busy_turns: 0,
+            busy_iterations: 0,
         }
     }
 
-    fn of_one_turn(limit: Option<Duration>) -> Self {
+    fn of_one_iteration(limit: Option<Duration>) -> Self {
         Self {
             may_sleep: true,
             limit,
@@ -126,14 +126,14 @@ impl Run {
 
 /// Keeps other threads out of the loop while a program runs ready callbacks by itself, even if it does so outside of
 /// a run (`_thread_id` is not set).
-pub struct ExclusiveTurn<'a, 'py> {
+pub struct ExclusiveIteration<'a, 'py> {
     this: &'a LoopCore,
     py: Python<'py>,
     /// True for the outermost run: no thread was running the loop before.
     is_first: bool,
 }
 
-impl<'a, 'py> ExclusiveTurn<'a, 'py> {
+impl<'a, 'py> ExclusiveIteration<'a, 'py> {
     pub fn new(this: &'a LoopCore, py: Python<'py>) -> Self {
         let is_first = this.flags.with(py, |flags| {
             let is_first = flags.runner.is_none();
@@ -144,7 +144,7 @@ impl<'a, 'py> ExclusiveTurn<'a, 'py> {
     }
 }
 
-impl Drop for ExclusiveTurn<'_, '_> {
+impl Drop for ExclusiveIteration<'_, '_> {
     fn drop(&mut self) {
         if self.is_first {
             self.this.flags.with(self.py, |flags| {
@@ -158,25 +158,30 @@ impl Drop for ExclusiveTurn<'_, '_> {
 }
 
 /// Returns the number of callbacks of a short iteration, which has only callbacks to run. `None` if the iteration may
-/// have other work. Signals are checked in one of [`TURNS_WITHOUT_SIGNALS`] loop iterations, because Python code in
+/// have other work. Signals are checked in one of [`ITERATIONS_WITHOUT_SIGNALS`] loop iterations, because Python code in
 /// callbacks checks them by itself.
-fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
+fn busy_iteration(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
     let is_plain = ready_now > 0
         && this.atomic_flags.is_empty()
-        && this.op_queues.with(py, OpQueues::skip_turn)
+        && this.op_queues.with(py, OpQueues::skip_iteration)
         && nothing_is_due(slf)?
         && this.engine.with(py, |engine| {
-            engine.as_mut().is_some_and(|engine| engine.skip_turn())
+            engine
+                .as_mut()
+                .is_some_and(|engine| engine.skip_iteration())
         });
     if !is_plain {
         return Ok(None);
     }
-    if run.busy_turns.is_multiple_of(TURNS_WITHOUT_SIGNALS) {
+    if run
+        .busy_iterations
+        .is_multiple_of(ITERATIONS_WITHOUT_SIGNALS)
+    {
         check_signals(py)?;
     }
-    run.busy_turns = run.busy_turns.wrapping_add(1);
+    run.busy_iterations = run.busy_iterations.wrapping_add(1);
     Ok(Some(ready_now))
 }
 
@@ -189,21 +194,24 @@ fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     Ok(next.is_none_or(|due| due > clock::monotonic() + clock::RESOLUTION))
 }
 
-fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
+fn run_iteration(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     wait(slf, run)?;
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
     run_ready(slf, ready_now)?;
-    let more = this.ready.with(py, |ready| match ready.turn_continues {
-        true => ready.len(),
-        false => 0,
-    });
+    let more = this
+        .ready
+        .with(py, |ready| match ready.iteration_continues {
+            true => ready.len(),
+            false => 0,
+        });
     if more > 0 && !this.atomic_flags.has(AtomicFlags::STOPPING) {
         run_ready(slf, more)?;
     }
     // The loop iteration continues once only: callbacks that were scheduled by the tasks above wait for the next loop
     // iteration.
-    this.ready.with(py, |ready| ready.turn_continues = false);
+    this.ready
+        .with(py, |ready| ready.iteration_continues = false);
     Ok(())
 }
 
@@ -228,7 +236,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
             return Err(exception_conversion::loop_of_parent());
         }
         return Err(PyRuntimeError::new_err(
-            "this event loop is already inside its own turn",
+            "this event loop is already inside its own iteration",
         ));
     };
     this.run_queued_commands(py, &mut engine);
@@ -314,7 +322,7 @@ fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>
 fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    let Some(end) = clock::end_of_turn(slf)? else {
+    let Some(end) = clock::end_of_iteration(slf)? else {
         return Ok(());
     };
     while let Some(handle) = this.timers.with(py, |timers| timers.pop_due(end)) {
@@ -484,9 +492,9 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
 
 /// The number of short loop iterations between two checks for signals, which take some microseconds. A loop that blocks
 /// is woken by a signal.
-const TURNS_WITHOUT_SIGNALS: u32 = 16;
-// The wrapping counter of loop iterations must wrap at a multiple of [`TURNS_WITHOUT_SIGNALS`].
-const _: () = assert!(TURNS_WITHOUT_SIGNALS.is_power_of_two());
+const ITERATIONS_WITHOUT_SIGNALS: u32 = 16;
+// The wrapping counter of loop iterations must wrap at a multiple of [`ITERATIONS_WITHOUT_SIGNALS`].
+const _: () = assert!(ITERATIONS_WITHOUT_SIGNALS.is_power_of_two());
 /// The longest time that a stopping loop waits for operations that cannot be cancelled: file operations that the
 /// kernel has begun and whose device hangs.
 const REST_LIMIT: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use crate::capi::exception_conversion;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
-use crate::event_loop::iteration::{self, ExclusiveTurn};
+use crate::event_loop::iteration::{self, ExclusiveIteration};
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base_transport::BaseTransport;
 
@@ -57,7 +57,7 @@ pub struct ReadyQueue {
     events: usize,
     /// True if items that are added until the end of the loop iteration still run in this loop iteration, because an
     /// event of a QUIC stream has woken tasks.
-    pub turn_continues: bool,
+    pub iteration_continues: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,
 }
@@ -189,7 +189,7 @@ impl ReadyItem {
             return Ok(());
         };
         let owner = owner.bind(py);
-        let _alone = ExclusiveTurn::new(owner.get(), py);
+        let _alone = ExclusiveIteration::new(owner.get(), py);
         iteration::run_reported(owner, item)
     }
 

@@ -12,7 +12,7 @@ pub fn of_loop<'py>(py: Python<'py>, this: &LoopCore) -> PyResult<Bound<'py, PyD
     let driver = stats.driver;
     let dict = PyDict::new(py);
     for (name, value) in [
-        ("turns", stats.turns),
+        ("turns", stats.iterations),
         ("enters", driver.enters),
         ("syscalls", driver.syscalls + stats.direct_sends),
         ("submissions", driver.submissions),

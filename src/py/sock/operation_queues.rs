@@ -46,7 +46,7 @@ pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let this = slf.get();
     let looks = this
         .op_queues
-        .with(py, |op_queues| op_queues.begin_turn(Instant::now));
+        .with(py, |op_queues| op_queues.begin_iteration(Instant::now));
     if !looks.is_empty() {
         let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
         this.op_queues

@@ -66,7 +66,7 @@ impl DatagramTransport {
 
     /// Delivers a datagram. On a shared socket, further datagrams are received and delivered in the same loop
     /// iteration, each after the callback of the previous one. This ends when a callback schedules another callback,
-    /// which has to run before the next datagram, or after [`SHARED_TURN_MAX`], because the end of the loop iteration
+    /// which has to run before the next datagram, or after [`SHARED_ITERATION_MAX`], because the end of the loop iteration
     /// sends what the callbacks have written.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         if !slf.get().is_shared {
@@ -79,7 +79,7 @@ impl DatagramTransport {
             let before = base.scheduled(py);
             Self::deliver(slf, datagram)?;
             let Some(key) = base.key(py) else { break };
-            if base.scheduled(py) > before || begun.elapsed() > SHARED_TURN_MAX {
+            if base.scheduled(py) > before || begun.elapsed() > SHARED_ITERATION_MAX {
                 break;
             }
             next = base.command(py, |engine| engine.transports().receive_another(key))?;
@@ -350,4 +350,4 @@ const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The longest time for which one loop iteration receives from a shared socket. It allows a few datagrams with short
 /// callbacks.
-const SHARED_TURN_MAX: Duration = Duration::from_micros(100);
+const SHARED_ITERATION_MAX: Duration = Duration::from_micros(100);

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_that_found_nothing_is_not_repeated_in_the_next_turn() {
+    fn a_search_that_found_nothing_is_not_repeated_in_the_next_iteration() {
         let budget = Budget::new(100 << 10);
         let mut holding = budget.enter(IpAddr::from([192, 0, 2, 1]));
         holding.set(200 << 10);

@@ -319,7 +319,7 @@ fn completed_handshakes_are_not_counted_as_in_progress() {
 }
 
 #[test]
-fn a_handshake_completed_in_the_same_turn_ignores_an_icmp_error() {
+fn a_handshake_completed_in_the_same_iteration_ignores_an_icmp_error() {
     let mut pair = Pair::default_pair();
     let key = pair.connect();
     pair.exchange();

@@ -93,7 +93,7 @@ fn every_congestion_controller_moves_data() {
 }
 
 #[test]
-fn data_of_one_turn_is_delivered_in_one_event() {
+fn data_of_one_iteration_is_delivered_in_one_event() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();

@@ -21,7 +21,7 @@ pub fn engine(backend: Backend) -> Engine {
 }
 
 /// Runs one loop iteration that waits for at most `limit`, and passes its events to `handle`.
-pub fn turn(
+pub fn iterate(
     engine: &mut Engine,
     limit: Duration,
     mut handle: impl FnMut(&mut Engine, EngineEvent),
@@ -79,7 +79,7 @@ pub fn receive_all_due(
 }
 
 /// Runs loop iterations until `done` returns true, or panics after ten seconds.
-pub fn turn_until(
+pub fn iterate_until(
     engine: &mut Engine,
     mut handle: impl FnMut(&mut Engine, EngineEvent),
     mut done: impl FnMut(&Engine) -> bool,
@@ -87,7 +87,7 @@ pub fn turn_until(
     let end = Instant::now() + Duration::from_secs(10);
     while !done(engine) {
         assert!(Instant::now() < end, "nothing happened for ten seconds");
-        turn(engine, Duration::from_millis(20), &mut handle);
+        iterate(engine, Duration::from_millis(20), &mut handle);
     }
 }
 
@@ -96,7 +96,7 @@ pub fn turn_until(
 pub fn events_of_end(engine: &mut Engine, key: Key, fd: OwnedFd) -> Vec<&'static str> {
     let mut fd = Some(fd);
     let mut reported = Vec::new();
-    turn_until(
+    iterate_until(
         engine,
         |engine, event| match event {
             EngineEvent::Lost { .. } => {

@@ -59,7 +59,7 @@ impl Rig {
     }
 
     /// Runs a loop iteration that waits at most `limit`.
-    pub fn turn(&mut self, limit: Duration) {
+    pub fn iterate(&mut self, limit: Duration) {
         self.driver.enter(Some(limit)).expect("enter");
         self.driver.take_completions(&mut self.done);
     }
@@ -74,7 +74,7 @@ impl Rig {
                 self.done,
                 self.driver.stats()
             );
-            self.turn(Duration::from_millis(200));
+            self.iterate(Duration::from_millis(200));
         }
     }
 

@@ -32,7 +32,7 @@ pub struct PageCacheReads {
 
 /// The time slice of the running coroutine: the loop's iteration in which it began, and the time.
 struct TimeSlice {
-    turn: u64,
+    iteration: u64,
     began: Instant,
 }
 
@@ -44,7 +44,7 @@ impl PageCacheReads {
         Self {
             owner: GilCell::new(owner),
             slice: GilCell::new(TimeSlice {
-                turn: 0,
+                iteration: 0,
                 began: Instant::now(),
             }),
         }
@@ -110,16 +110,19 @@ impl PageCacheReads {
 
 impl PageCacheReads {
     fn is_over(&self, py: Python<'_>) -> bool {
-        let turn = self.owner.with(py, |owner| {
+        let iteration = self.owner.with(py, |owner| {
             let owner = owner.as_ref()?.get();
             owner
                 .engine
-                .with(py, |engine| engine.as_deref().map(Engine::turns))
+                .with(py, |engine| engine.as_deref().map(Engine::iterations))
         });
         let now = Instant::now();
-        self.slice.with(py, |slice| match turn {
-            Some(turn) if turn != slice.turn => {
-                *slice = TimeSlice { turn, began: now };
+        self.slice.with(py, |slice| match iteration {
+            Some(iteration) if iteration != slice.iteration => {
+                *slice = TimeSlice {
+                    iteration,
+                    began: now,
+                };
                 false
             }
             _ => now.saturating_duration_since(slice.began) >= SLICE,

@@ -368,7 +368,7 @@ impl QuicEndpoint {
             owner
                 .get()
                 .ready
-                .with(py, |ready| ready.turn_continues = true);
+                .with(py, |ready| ready.iteration_continues = true);
         }
     }
 

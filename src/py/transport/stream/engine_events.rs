@@ -9,7 +9,7 @@
 //! decryption (a server name at a renegotiation).
 //!
 //! A callback that `buffer_updated` schedules may be the one that empties the protocol's buffer. So it runs before
-//! the next bytes are delivered (`wait_a_turn`), as in asyncio, where each receive is a loop iteration of its own.
+//! the next bytes are delivered (`wait_for_next_iteration`), as in asyncio, where each receive is a loop iteration of its own.
 
 use std::cell::Cell;
 use std::io;
@@ -221,7 +221,9 @@ impl StreamTransport {
         if this.scheduled(py) > before
             && let Some(key) = this.key(py)
         {
-            this.command(py, |engine| engine.transports().wait_a_turn(key))?;
+            this.command(py, |engine| {
+                engine.transports().wait_for_next_iteration(key)
+            })?;
         }
         let took = called.is_ok();
         let message = "Fatal error: protocol.buffer_updated() call failed.";

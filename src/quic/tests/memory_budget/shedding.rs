@@ -12,7 +12,7 @@ fn charges<const N: usize>(pair: &mut Pair) -> [(ConnectionKey, ConnectionKey, C
 }
 
 /// Runs one loop iteration of the endpoint in which its application polls no events.
-fn run_turn(pair: &mut Pair, servers: &[ConnectionKey]) {
+fn run_iteration(pair: &mut Pair, servers: &[ConnectionKey]) {
     let now = pair.now;
     for &server in servers {
         pair.server.endpoint.connection(server);
@@ -29,12 +29,12 @@ fn a_fruitless_search_is_repeated_when_more_is_held() {
     // Another endpoint has the connections that hold most.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
-    run_turn(&mut pair, &[server]);
+    run_iteration(&mut pair, &[server]);
     assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
     // The charge grows in this loop iteration, before the application has polled an event.
     charge.set(4 * MIB);
-    run_turn(&mut pair, &[server]);
-    run_turn(&mut pair, &[server]);
+    run_iteration(&mut pair, &[server]);
+    run_iteration(&mut pair, &[server]);
     assert!(pair.server.endpoint.stats().streams_shed > 0);
 }
 
@@ -45,12 +45,12 @@ fn other_endpoints_are_asked_to_shed_once_until_more_is_held() {
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
     for expected in [true, false, false] {
-        run_turn(&mut pair, &[server]);
+        run_iteration(&mut pair, &[server]);
         assert_eq!(pair.server.endpoint.take_asks_others(), expected);
         pair.server.take_events();
     }
     other.set(4 * MIB);
-    run_turn(&mut pair, &[server]);
+    run_iteration(&mut pair, &[server]);
     assert!(pair.server.endpoint.take_asks_others());
 }
 
@@ -62,7 +62,7 @@ fn connections_with_little_data_are_not_shed_for_others_of_their_address() {
         // The application does not release its data.
         charge.set(3 * MIB);
         for _ in 0..5 {
-            run_turn(&mut pair, &[server]);
+            run_iteration(&mut pair, &[server]);
             pair.server.take_events();
         }
         assert!(pair.server.closed(server).is_some());
@@ -92,7 +92,7 @@ fn idle_connections_are_not_shed_for_other_addresses() {
         flooder.set(MIB / 2);
     }
     for _ in 0..5 {
-        run_turn(&mut pair, &many.each_ref().map(|(_, server, _)| *server));
+        run_iteration(&mut pair, &many.each_ref().map(|(_, server, _)| *server));
         pair.server.take_events();
     }
     assert!(budget.held() > budget.limit());
@@ -110,11 +110,11 @@ fn closed_connections_are_removed_at_once_above_the_budget() {
     let now = pair.now;
     connection(&mut pair, server).close(now, 0, None, b"");
     pair.exchange();
-    run_turn(&mut pair, &[]);
+    run_iteration(&mut pair, &[]);
     assert_eq!(pair.server.endpoint.len(), 1);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
-    run_turn(&mut pair, &[]);
+    run_iteration(&mut pair, &[]);
     assert_eq!(
         (pair.server.endpoint.len(), beside(&budget, 0)),
         (0, 3 * MIB)
