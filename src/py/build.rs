@@ -1,7 +1,8 @@
 //! Passes two settings to the build of the crate: the kind of interpreter as `cfg` (`Py_GIL_DISABLED` for a
-//! free-threaded one), and the order of code sections in the extension module (`start.ld`) to the linker.
+//! free-threaded one), and the order of code sections in the extension module (`startup_code_order.ld`) to the linker.
 //!
-//! With the order of `start.ld`, which only LLD supports, 0.35 MiB of code are resident after import instead of 1.4.
+//! With the order of `startup_code_order.ld`, which only LLD supports, 0.35 MiB of code are resident after import
+//! instead of 1.4.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use std::{env, fs};
 fn main() {
     pyo3_build_config::use_pyo3_cfgs();
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=start.ld");
+    println!("cargo::rerun-if-changed=startup_code_order.ld");
     let mut order = OsString::from("-T");
-    order.push(Path::new(&variable("CARGO_MANIFEST_DIR")).join("start.ld"));
+    order.push(Path::new(&variable("CARGO_MANIFEST_DIR")).join("startup_code_order.ld"));
     if let (true, Some(order)) = (links_with(&order), order.to_str()) {
         println!("cargo::rustc-link-arg-cdylib={order}");
     }

@@ -1,4 +1,4 @@
-"""Import-time code is contiguous in the extension module (src/py/start.ld), with a suitable linker."""
+"""Import-time code is contiguous in the extension module (src/py/startup_code_order.ld), with a suitable linker."""
 
 from __future__ import annotations
 
