@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::{Streams, dir, index};
-use super::{rejected_0rtt_max_data::EarlyLimit, send_queue::SendQueue, stream::SendState};
+use super::{max_data_after_0rtt_rejection::EarlyLimit, send_queue::SendQueue, stream::SendState};
 
 impl Streams {
     /// Allows streams to be opened and written to before the server has accepted 0-RTT data. `max_data` is the ticket's

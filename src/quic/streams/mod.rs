@@ -7,7 +7,7 @@
 //! - `send_scheduling`: passes data to quinn-proto; `priority`: RFC 9218's urgencies for that.
 //! - `unread_data`: unread data of streams, and shedding.
 //! - `reset_stop`: resets and stops, by either side.
-//! - `early_data`: 0-RTT data; `rejected_0rtt_max_data`: the limit on all streams after it was rejected.
+//! - `early_data`: 0-RTT data; `max_data_after_0rtt_rejection`: the limit on all streams after it was rejected.
 //!
 //! Not here: the transfer of bytes, which is quinn-proto's, and events, which `connection` makes from the results.
 
@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 
 mod early_data;
 mod local_stream_ids;
+mod max_data_after_0rtt_rejection;
 pub(super) mod priority;
-mod rejected_0rtt_max_data;
 mod reset_stop;
 mod send_queue;
 mod send_scheduling;
@@ -31,7 +31,7 @@ use uringcore_wire::frame_iterator::ResetAt;
 
 use early_data::keep_copy;
 use local_stream_ids::LocalStreamIds;
-use rejected_0rtt_max_data::EarlyLimit;
+use max_data_after_0rtt_rejection::EarlyLimit;
 use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
 pub(super) use unread_data::ShedCandidate;
 use unread_data::UnreadData;

@@ -183,7 +183,7 @@ pub(crate) enum Flushed {
     Blocked,
     /// The stream has passed on its share of data. The rest waits until other streams have passed on theirs.
     Share,
-    /// The limit after rejected 0-RTT data (`rejected_0rtt_max_data`) allows no more data.
+    /// The limit after rejected 0-RTT data (`max_data_after_0rtt_rejection`) allows no more data.
     OverLimit,
 }
 

@@ -1,4 +1,4 @@
-//! The server's limit on all streams' data, after it has rejected 0-RTT data.
+//! The server's limit on the data of all streams (MAX_DATA), after it has rejected 0-RTT data.
 //!
 //! quinn-proto keeps the larger of two limits: the ticket's and the server's. But the server's replaces the ticket's
 //! (RFC 9000 section 7.4.1). So while the server's limit is the smaller one, it is counted here.
@@ -25,7 +25,8 @@ impl EarlyLimit {
         }
     }
 
-    /// The number of bytes that may still be sent on all streams. `u64::MAX` if quinn-proto's own count is right.
+    /// The number of bytes that may still be sent on all streams. `u64::MAX` if quinn-proto's own limit is right, so
+    /// that no limit applies here.
     pub fn room(&self) -> u64 {
         self.counted.as_ref().map_or(u64::MAX, |it| it.room)
     }
