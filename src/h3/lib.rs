@@ -18,6 +18,9 @@
 //!   its rules; `early_priorities`, `abandoned_streams`: two more of these parts.
 //! - `stream_id_map`: a hash map with stream identifiers as keys.
 //!
+//! In the comments, the *host* is the program that drives a connection and owns the QUIC connection below it; the host
+//! of a URI, or the field `host`, is always named as such.
+//!
 //! This crate does not depend on `uringcore_quic`. Of QUIC it uses only the structure of stream identifiers (RFC 9000
 //! section 2.1).
 

@@ -21,6 +21,10 @@
 //! and `http2` import `input_buffer_shrink`, `tcp_output` and `slow_reader_detection`; all of these import `request_head` and
 //! `response_errors`, and `ws`, `content_coding` and `proxy_protocol` import none of them. Not here: frames and QPACK
 //! (`uringcore_h3`), and applications.
+//!
+//! In the comments, the *host* is the program that drives a connection: the Python bindings, or a native program. It
+//! owns the socket or the QUIC connection, and runs the application that answers requests. The field Host has a
+//! capital.
 
 #![forbid(unsafe_code)]
 

@@ -33,6 +33,8 @@
 //! | `common_backend_state` | the state that both backends share, and the end of operations |
 //! | `driver` | the public interface, which passes each call to a backend |
 //!
+//! In the comments, the *host* is the program that owns the [`Driver`]: an event loop.
+//!
 //! Not here: protocols, timers, write queues, and anything that depends on Python or QUIC. This is the only room
 //! where `unsafe` is normal; every block names the invariant it relies on.
 

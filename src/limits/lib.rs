@@ -9,6 +9,8 @@
 //! | [`token_bucket`] | a limit of events a second, with a burst after an idle time |
 //!
 //! The QUIC and HTTP crates and applications share these types. Not here: the reaction to an exceeded limit.
+//!
+//! In the comments, the *host* is the program that uses these types: a server, or an endpoint of QUIC.
 
 #![forbid(unsafe_code)]
 

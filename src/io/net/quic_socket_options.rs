@@ -60,7 +60,7 @@ pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
         libc::AF_INET => prepare_v4(fd)?,
         libc::AF_INET6 => {
             prepare_v6(fd)?;
-            // A dual-stack socket needs IPv4's options too. Hosts without IPv4 reject them.
+            // A dual-stack socket needs IPv4's options too. A kernel without IPv4 rejects them.
             let _ = prepare_v4(fd);
         }
         _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),

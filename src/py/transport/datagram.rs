@@ -66,8 +66,8 @@ impl DatagramTransport {
 
     /// Delivers a datagram. On a shared socket, further datagrams are received and delivered in the same loop
     /// iteration, each after the callback of the previous one. This ends when a callback schedules another callback,
-    /// which has to run before the next datagram, or after [`SHARED_ITERATION_MAX`], because the end of the loop iteration
-    /// sends what the callbacks have written.
+    /// which has to run before the next datagram, or after [`SHARED_ITERATION_MAX`], because the end of the loop
+    /// iteration sends what the callbacks have written.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         if !slf.get().is_shared {
             return Self::deliver(slf, datagram);
@@ -337,7 +337,7 @@ fn hash(addr: SocketAddr) -> usize {
         std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
         std::net::IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
     };
-    // Clients on one host often have successive ports. Adding the port puts them into different slots.
+    // Clients on one machine often have successive ports. Adding the port puts them into different slots.
     (host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())
 }
 

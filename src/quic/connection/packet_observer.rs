@@ -72,7 +72,7 @@ impl ConnectionObserver {
 
     /// Waits for the acknowledgement of a PING with the identifier `uid`. The caller makes quinn-proto send the PING.
     pub fn expect_ping(&mut self, uid: u64) {
-        self.expect(Purpose::Host(uid));
+        self.expect(Purpose::Application(uid));
     }
 
     /// Waits for the acknowledgement of a PING, which proves that the peer has the keys after `changes` updates.
@@ -141,9 +141,10 @@ impl ConnectionObserver {
         self.hook.resets().take_found()
     }
 
-    /// Starts inserting RESET_STREAM frames into received packets between their decryption and quinn-proto, which has no
-    /// RESET_STREAM_AT (`workarounds::reset_stream_at`). quinn-proto drops duplicate packets with all their frames, so the
-    /// frames are inserted into each packet until [`confirm_resets`](Self::confirm_resets) finds that it has accepted one.
+    /// Starts inserting RESET_STREAM frames into received packets between their decryption and quinn-proto, which has
+    /// no RESET_STREAM_AT (`workarounds::reset_stream_at`). quinn-proto drops duplicate packets with all their frames,
+    /// so the frames are inserted into each packet until [`confirm_resets`](Self::confirm_resets) finds that it has
+    /// accepted one.
     pub fn insert_resets(&mut self, conn: &quinn::Connection, due: Vec<ResetAt>) {
         if !due.is_empty() {
             self.hook.resets().insert(due);

@@ -36,7 +36,7 @@ struct Ping {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     /// A ping that the application has requested, with the application's identifier.
-    Host(u64),
+    Application(u64),
     /// A ping that proves that the peer has the keys after this many updates.
     Keys(u64),
 }
@@ -107,7 +107,7 @@ impl PingObserver {
                 return true;
             }
             match ping.purpose {
-                Purpose::Host(uid) => results.answered.push(uid),
+                Purpose::Application(uid) => results.answered.push(uid),
                 Purpose::Keys(changes) => {
                     results.keys_answered = Some(changes).max(results.keys_answered);
                 }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn only_an_ack_of_its_packet_answers_a_ping() {
         let mut observer = PingObserver::default();
-        observer.expect(Purpose::Host(7));
+        observer.expect(Purpose::Application(7));
         assert!(!observer.opened(&ack(3, 3)));
         observer.sealing(4, &[0x08, 0, 1, 2]);
         observer.sealing(5, &[0x01, 0, 0]);
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn a_lost_ping_is_sent_again_and_does_not_answer_a_later_request() {
         let mut observer = PingObserver::default();
-        observer.expect(Purpose::Host(1));
+        observer.expect(Purpose::Application(1));
         observer.sealing(10, &[0x01]);
-        observer.expect(Purpose::Host(2));
+        observer.expect(Purpose::Application(2));
         assert!(observer.opened(&ack(11, 0)));
         let lost = PingResults {
             send_again: true,
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn only_the_newest_packets_with_pings_are_remembered() {
         let mut observer = PingObserver::default();
-        observer.expect(Purpose::Host(1));
+        observer.expect(Purpose::Application(1));
         for number in 0..60 {
             observer.sealing(number, &[0x01]);
             assert!(observer.sealed.len() <= SEALED_MAX);

@@ -1,4 +1,4 @@
-//! The hosts that a certificate is for.
+//! The host names that a certificate is for.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;

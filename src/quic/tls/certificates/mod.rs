@@ -7,7 +7,7 @@
 //! | `roots` | the authorities that a verifier trusts |
 //! | `configured_key_errors` | errors of a configured chain and its key |
 //! | `validity_dates` | the two dates of a certificate |
-//! | `host_name_match` | the hosts that a certificate is for |
+//! | `host_name_match` | the host names that a certificate is for |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
 //! | `rejection_texts` | texts for rejected certificates |
 //!
