@@ -53,8 +53,8 @@ impl ReceiveBudget {
 
 /// The number of bytes that a loop iteration should receive at most: about the size of a processor core's cache.
 const BYTES_PER_ITERATION: usize = 1 << 20;
-/// The lowest limit of completions. If the host receives for only so few, it receives fewer than [`BYTES_PER_ITERATION`]
-/// bytes in most cases.
+/// The lowest limit of completions. If the host receives for only so few, it receives fewer than
+/// [`BYTES_PER_ITERATION`] bytes in most cases.
 const LIMIT_MIN: usize = 8;
 /// A limit above this value is not applied, because a loop iteration never has so many completions.
 const LIMIT_MAX: usize = 256;

@@ -249,8 +249,8 @@ impl OpTable {
         Ok(OpId::new(kind, generation, index))
     }
 
-    /// The slot of the operation in flight that `id` identifies. `None` if that operation has ended, even if its slot is
-    /// used again, or if `id` is a `user_data` that belongs to no operation.
+    /// The slot of the operation in flight that `id` identifies. `None` if that operation has ended, even if its slot
+    /// is used again, or if `id` is a `user_data` that belongs to no operation.
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index() as usize)?;

@@ -29,11 +29,12 @@ pub struct ServedFolder {
 /// The way in which names are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resolution {
-    /// By the kernel, which can also report that a name is not in memory (Linux 5.12).
+    /// By openat2(2) with RESOLVE_BENEATH, or with RESOLVE_CACHED (Linux 5.12) for a call that must not wait for the
+    /// disk.
     Cached,
-    /// By the kernel, which may wait for the disk.
+    /// By openat2(2) with RESOLVE_BENEATH, which may wait for the disk.
     Beneath,
-    /// Part by part.
+    /// By one openat(2) for each part of the name, without openat2(2).
     ByParts,
 }
 

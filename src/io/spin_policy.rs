@@ -6,20 +6,20 @@
 //! spinning is cheaper than sleeping. With other loads spinning wastes CPU time. The policy decides by the lengths of
 //! the last waits:
 //!
-//! - **Start.** A loop begins to spin after several short sleeps with few long ones between them. So an idle loop, and a
-//!   loop that only timers wake, never spins.
+//! - **Start.** A loop begins to spin after several short sleeps with few long ones between them. So an idle loop, and
+//!   a loop that only timers wake, never spins.
 //! - **Length.** A spin lasts at most as long as recent short sleeps, including the wake-up.
-//! - **Credit.** A spin that finds work earns credit, and a failed spin costs four times as much. Without credit the loop
-//!   only sleeps, for a number of short sleeps that doubles each time.
+//! - **Credit.** A spin that finds work earns credit, and a failed spin costs four times as much. Without credit the
+//!   loop only sleeps, for a number of short sleeps that doubles each time.
 //! - **Too small a gain.** A spin that finds work also counts as failed if a sleep would have found it almost as soon:
 //!   if it saves less than a third of the sleep, or less than [`SAVING`]. On bare metal a wake-up is cheap, so spinning
 //!   continues only if work arrives at once. In a virtual machine the wake-up is most of a sleep, so a loop that spins
-//!   uses about as much CPU time as one that sleeps. If client and server share a processor, the client cannot run while
-//!   the server spins, so a spin delays the client and finds nothing.
-//! - **Saturation.** If work is always available when the last is done, spinning gains nothing, and it has a cost: during
-//!   a sleep more data would arrive, which one receive would take together. So [`WINDOW`] consecutive spins count as
-//!   failed if on average they found work at once and took less than a quarter of the working time between them. With
-//!   100 connections of 100 KiB messages this saves 5 to 15 % of the CPU time.
+//!   uses about as much CPU time as one that sleeps. If client and server share a processor, the client cannot run
+//!   while the server spins, so a spin delays the client and finds nothing.
+//! - **Saturation.** If work is always available when the last is done, spinning gains nothing, and it has a cost:
+//!   during a sleep more data would arrive, which one receive would take together. So [`WINDOW`] consecutive spins
+//!   count as failed if on average they found work at once and took less than a quarter of the working time between
+//!   them. With 100 connections of 100 KiB messages this saves 5 to 15 % of the CPU time.
 //!
 //! Measured in a virtual machine with wake-ups of 50 µs and more: a QUIC round trip takes 0.6 of the time that it takes
 //! without spinning, for equal CPU time. Constant spinning costs more than it saves if clients do not wait for answers

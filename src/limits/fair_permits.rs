@@ -45,9 +45,9 @@ pub struct Changes<T> {
 /// The result of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
-    /// The holder is active again, and the item that was kept for it still exists.
+    /// The holder works again, with this item that was kept for it.
     Kept(T),
-    /// The holder has a permit, and no item was kept for it.
+    /// The holder works with a permit. No item was kept for it, or the item was dropped.
     Empty,
     /// No permit is free. When the holder gets one, [`Changes::granted`] lists it.
     Waits,

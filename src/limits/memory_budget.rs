@@ -136,8 +136,8 @@ impl Budget {
         self.limit.saturating_sub(self.held())
     }
 
-    /// The bytes that the connections of each account may take themselves. `pending` bytes belong to connections that
-    /// are not entered in the budget yet.
+    /// The bytes that new connections may still take for their own state, without data. `pending` bytes belong to
+    /// accepted connections that are not entered in the budget yet.
     fn connections_share(&self, pending: usize) -> usize {
         let taken = self.fixed().saturating_add(pending);
         (self.limit / CONNECTIONS_PART).saturating_sub(taken)

@@ -67,8 +67,9 @@ pub enum Event {
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },
-    /// Follows the last event of a batch: the datagrams of one loop iteration, or one expired timer. No other event follows
-    /// until the next batch. Emitted only after [`report_batches`](super::Connection::report_batches) was called.
+    /// Follows the last event of a batch: the datagrams of one loop iteration, or one expired timer. No other event
+    /// follows until the next batch. Emitted only after [`report_batches`](super::Connection::report_batches) was
+    /// called.
     BatchHandled,
     /// The peer has acknowledged the PING with the identifier `uid`.
     PingAcknowledged { uid: u64 },

@@ -1,8 +1,8 @@
 //! The characters of the host and port in a URI (RFC 3986 section 3.2).
 
 /// True for a character that may occur in a host with a port (section 3.2): unreserved, sub-delims, the "%" of
-/// percent-encoding, and the characters of an IP literal and a port. A delimiter that ends the host is not among them, and
-/// neither is the "@" of a userinfo, which HTTP forbids (RFC 9110 section 4.2.4).
+/// percent-encoding, and the characters of an IP literal and a port. A delimiter that ends the host is not among them,
+/// and neither is the "@" of a userinfo, which HTTP forbids (RFC 9110 section 4.2.4).
 pub fn is_in_host_and_port(byte: u8) -> bool {
     match byte {
         b'-'

@@ -63,7 +63,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips the comma after a member. At the end of the input nothing follows.
+    /// Skips the comma between a member and the next one. `None` if the list is malformed. At the end of the input no
+    /// comma is needed.
     fn next_member(&mut self) -> Option<()> {
         self.skip(is_optional_space);
         if self.0.is_empty() {

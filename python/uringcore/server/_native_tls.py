@@ -97,10 +97,10 @@ def make_setup(config: Any) -> TlsServerSetup:
 
 
 def offer_versions(config: Any, context: ssl.SSLContext) -> None:
-    """Sets ALPN of CPython's ``ssl`` to the versions that are served. Without it a handshake with a client
-    that offers only others would succeed, and the connection would fail afterwards.
+    """Sets the ALPN of an ``ssl`` context to the HTTP versions that the server implements. Without ALPN, a
+    handshake would succeed with a client that offers only other versions, and the first request would fail.
 
-    An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
+    Does nothing if the class of ``--http`` has the attribute ``alpn_protocols``: uvicorn sets ALPN from it.
     """
     if getattr(config.http_protocol_class, "alpn_protocols", None) is None:
         context.set_alpn_protocols(ALPN if config.is_native_http else ALPN[1:])

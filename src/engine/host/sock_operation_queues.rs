@@ -361,7 +361,7 @@ impl OpQueues {
     /// Returns the receive or the accept that the operation `key` has waited for. The host executes it if the
     /// descriptor still belongs to the socket.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
-        // Only sends and accepts need the look-up. Receives from streams are frequent and skip it.
+        // A receive from a stream has completed with its bytes (`Outcome::Received`), so no attempt follows it.
         let Outcome::Done(Ok(_)) = outcome else {
             return None;
         };

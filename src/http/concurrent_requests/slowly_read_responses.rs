@@ -82,8 +82,8 @@ impl Writing {
         self.balance = (self.balance - gap.as_secs_f64().min(grace) + earned).min(grace);
     }
 
-    /// The reason why the response has to be abandoned now; `None` if it goes on. It needs no time-out for data in
-    /// flight, because QUIC retransmits that or ends the connection.
+    /// The reason why the response has to be abandoned now; `None` if it continues. Data that was sent and not yet
+    /// acknowledged needs no time-out here, because QUIC or TCP retransmits it or ends the connection.
     fn is_over(&self, taken: &Taken, limits: &Limits, now: Instant) -> Option<TooSlow> {
         if self.queued == 0 {
             return None;

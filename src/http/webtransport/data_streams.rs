@@ -433,7 +433,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the credit of queued bytes that will not be sent to their session.
+    /// Gives `count` bytes of flow-control credit back to the session, for queued bytes that will never be sent.
     fn not_sent(&mut self, below: &mut LowerLayers<'_>, session_id: u64, count: usize) {
         let session = self.table.get_mut(&session_id);
         if count > 0

@@ -76,8 +76,9 @@ impl Sessions {
         self.route_unknown(below, stream_id, event)
     }
 
-    /// Handles an event of a stream that belongs to no open session: a stream of HTTP/3, the CONNECT stream of a session
-    /// that has ended, or a peer's stream whose header has not been read yet. Returns the event if HTTP/3 has to handle it.
+    /// Handles an event of a stream that belongs to no open session: a stream of HTTP/3, the CONNECT stream of a
+    /// session that has ended, or a peer's stream whose header has not been read yet. Returns the event if HTTP/3 has
+    /// to handle it.
     fn route_unknown(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -93,8 +94,8 @@ impl Sessions {
             _ => {}
         });
         match event {
-            // This side opened the stream: HTTP/3 handles it if it is a CONNECT stream, and ignores it if it was a stream of
-            // a session that has ended.
+            // This side opened the stream: HTTP/3 handles it if it is a CONNECT stream, and ignores it if it was a
+            // stream of a session that has ended.
             _ if self.is_own(stream_id) => self.http_event(stream_id, event),
             // The event was queued before the stream was stopped together with its session, so nothing can be read.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,

@@ -165,8 +165,8 @@ impl Sessions {
     // Session requests at a server --------------------------------------------------------------
 
     /// Adds a session that a client has requested. The application gets the request later, after
-    /// [`check_request`](Self::check_request). Returns false if the request was rejected, because the client has as many
-    /// sessions as it may have.
+    /// [`check_request`](Self::check_request). Returns false if the request was rejected, because the client has as
+    /// many sessions as it may have.
     pub(crate) fn add_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64) -> bool {
         if self.table.len() >= self.limits.sessions {
             self.reject(below, session_id, Code::H3_REQUEST_REJECTED);

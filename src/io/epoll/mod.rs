@@ -220,8 +220,8 @@ impl Epoll {
                 continue;
             }
             state.stats.syscalls += 1;
-            // If other code has closed the descriptor, this fails. The descriptor's operations then wait without an
-            // event, as they did in the old set.
+            // Registering a descriptor that other code has closed fails. Its operations then never complete, as in the
+            // old set: closing a descriptor removes it from an epoll set without an event.
             let (wanted, generation) = (registration.events, registration.generation);
             if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
                 registration.events = 0;

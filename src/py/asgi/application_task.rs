@@ -221,8 +221,8 @@ impl Run {
         self.finish_step(py, came)
     }
 
-    /// Refuses a request instead of calling the application, if other requests of the same loop iteration have used up the memory
-    /// of this client.
+    /// Refuses a request instead of calling the application, if other requests of the same loop iteration have used up
+    /// the memory of this client.
     fn is_refused(&self, py: Python<'_>) -> PyResult<bool> {
         let request = self.request.get();
         let is_short =

@@ -1,7 +1,7 @@
 //! A response: handles the messages that the application sends.
 //!
-//! The head is held until the first content or the end of the loop iteration. So head, content and end are one write, and if
-//! the application fails before its content, the client gets a response 500.
+//! The head is held until the first content or the end of the loop iteration. So head, content and end are one write,
+//! and if the application fails before its content, the client gets a response 500.
 //!
 //! Messages are accepted until the stream, or the whole connection, has no space. A body is passed on in parts, so
 //! that the rest of a large one waits in the application.

@@ -73,7 +73,8 @@ impl HttpStream for Exchange {
         })
     }
 
-    /// Does nothing, because each command has written its bytes, and the engine sends the bytes of a loop iteration together.
+    /// Does nothing, because each command has written its bytes, and the engine sends the bytes of a loop iteration
+    /// together.
     fn written(&self, _py: Python<'_>) {}
 
     fn datagram(&self, _py: Python<'_>, _data: &[u8]) -> Result<bool, Refused> {

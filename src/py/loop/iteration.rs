@@ -158,8 +158,8 @@ impl Drop for ExclusiveIteration<'_, '_> {
 }
 
 /// Returns the number of callbacks of a short iteration, which has only callbacks to run. `None` if the iteration may
-/// have other work. Signals are checked in one of [`ITERATIONS_WITHOUT_SIGNALS`] loop iterations, because Python code in
-/// callbacks checks them by itself.
+/// have other work. Signals are checked in one of [`ITERATIONS_WITHOUT_SIGNALS`] loop iterations, because Python code
+/// in callbacks checks them by itself.
 fn busy_iteration(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());

@@ -98,8 +98,9 @@ impl TlsProtocol {
         loop {
             let incoming = self.ssl.incoming_bytes(py)?;
             let length = gathered.as_ref().map_or(0, FreshBytes::len);
-            // A large part of a record is worth a call too: OpenSSL buffers the part, which costs less than copying it
-            // twice.
+            // OpenSSL is called if it can decrypt a whole record, or if a large part of the next record has arrived:
+            // then it takes the part into its own buffer. Otherwise the part would be copied to our buffer first, and
+            // from there to OpenSSL's.
             let is_worth_a_call =
                 self.has_more(py, incoming) || (gathered.is_some() && incoming >= PART_BYTES);
             if !is_worth_a_call || length >= GATHER_BYTES_MAX {

@@ -221,9 +221,9 @@ impl DatagramSender {
     }
 
     /// Called when quinn-proto has returned no packet while datagrams wait. Either streams have no data to send, or the
-    /// congestion window is full; quinn-proto does not report which. One datagram is passed on to find out: if it is sent
-    /// without a STREAM frame, streams had nothing to send. Returns true if a datagram was passed on, so that the caller
-    /// must ask quinn-proto for a packet again.
+    /// congestion window is full; quinn-proto does not report which. One datagram is passed on to find out: if it is
+    /// sent without a STREAM frame, streams had nothing to send. Returns true if a datagram was passed on, so that the
+    /// caller must ask quinn-proto for a packet again.
     pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
         let may_probe = match self.probe {
             Probe::None => true,
@@ -234,8 +234,8 @@ impl DatagramSender {
         is_waiting && may_probe && buffered_bytes(conn) == 0 && self.hand_over(conn).is_some()
     }
 
-    /// Called after quinn-proto was asked for a packet with the datagram of [`probe`](Self::probe). `is_sent` is true if
-    /// it has returned a packet. If that packet has no STREAM frame, streams have nothing to send.
+    /// Called after quinn-proto was asked for a packet with the datagram of [`probe`](Self::probe). `is_sent` is true
+    /// if it has returned a packet. If that packet has no STREAM frame, streams have nothing to send.
     pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
         if is_sent {
             self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
@@ -247,8 +247,8 @@ impl DatagramSender {
         };
     }
 
-    /// Adds credit for the STREAM frames that were sent since the last call, at a full packet's size for each. After such
-    /// frames or a loss, streams are assumed to have data to send.
+    /// Adds credit for the STREAM frames that were sent since the last call, at a full packet's size for each. After
+    /// such frames or a loss, streams are assumed to have data to send.
     fn earn(&mut self, conn: &quinn::Connection, batch_size: usize) {
         let stats = conn.stats();
         let frames = stats.frame_tx.stream - self.stream_frames_sent;

@@ -1,5 +1,5 @@
-//! Aliases of server addresses, and the connections of the endpoint that use them. A client's connection whose server has
-//! a preferred address gets datagrams from two addresses, and quinn-proto accepts them only from the first one.
+//! Aliases of server addresses, and the connections of the endpoint that use them. A client's connection whose server
+//! has a preferred address gets datagrams from two addresses, and quinn-proto accepts them only from the first one.
 //!
 //! Not here: the table of aliases (`paths::address_aliases`), and the move to the preferred address (`migration`).
 

@@ -1,5 +1,5 @@
-//! The endpoint's part in connection migration (RFC 9000 section 9): a client that changes its socket, its new connection
-//! ID, the server's preferred address, and the limits of a client that has a new address.
+//! The endpoint's part in connection migration (RFC 9000 section 9): a client that changes its socket, its new
+//! connection ID, the server's preferred address, and the limits of a client that has a new address.
 //!
 //! Not here: aliases of server addresses (`address_aliases`), and the path of one connection (`connection::migration`).
 

@@ -138,8 +138,8 @@ pub struct Endpoint {
     pub(super) handshakes: Handshakes,
     deadlines: Deadlines<usize>,
     pending_accepts: PendingSessionLookups,
-    /// For an endpoint of one connection: its `Closed` event, if the first packets were answered with a close before
-    /// the connection was returned.
+    /// The `Closed` event of a connection whose first packets quinn-proto has answered with a close. quinn-proto then
+    /// returns no connection object. Only set by an endpoint for a single connection.
     failed: Option<Event>,
     /// Packets without a connection that wait to be sent: Version Negotiation, Retry, stateless resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
@@ -188,7 +188,8 @@ pub(super) struct Entry {
     is_eventful: bool,
     /// True if the connection has not changed since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
-    /// True if the application has given commands whose data may not all be sent ([`Endpoint::is_commanded`]).
+    /// True if the application has given commands, and it is not certain that all their data was sent
+    /// ([`Endpoint::is_commanded`]).
     is_commanded: bool,
     /// True if stream data were read since packets were last taken.
     is_read: bool,
@@ -577,7 +578,8 @@ impl Endpoint {
         self.stats
     }
 
-    /// The `Closed` event of a connection that failed before it was returned. For endpoints of one connection.
+    /// Takes the `Closed` event of a connection that ended at its first packets, so that there is no connection object.
+    /// Only an endpoint for a single connection has it.
     pub fn take_failed(&mut self) -> Option<Event> {
         self.failed.take()
     }

@@ -68,8 +68,9 @@ impl Endpoint {
     /// answered with Version Negotiation, unless it belongs to a connection. A Retry with a wrong integrity tag is
     /// dropped. Limits of the server refuse a first packet later (`accept`).
     fn handle_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
-        // quinn-proto consumes the bytes. It knows the versions of this endpoint's clients and therefore sends no Version
-        // Negotiation for them, so the answer is made here, from a copy: it contains the packet's connection IDs.
+        // quinn-proto consumes the bytes. It knows the versions of this endpoint's clients and therefore sends no
+        // Version Negotiation for them, so the answer is made here, from a copy: it contains the packet's connection
+        // IDs.
         let other_version = match self.is_of_other_version(&data) {
             true => Some(data.clone()),
             false => None,
@@ -93,9 +94,9 @@ impl Endpoint {
     }
 
     /// Passes one piece of a received datagram (one packet or several) to quinn-proto, and acts on its result: an event
-    /// for a connection, an answer without a connection, or a client's first packet. `datagram_len` is the length of the
-    /// whole datagram for its first piece, and `None` for later pieces. Returns false if quinn-proto has ignored the
-    /// piece.
+    /// for a connection, an answer without a connection, or a client's first packet. `datagram_len` is the length of
+    /// the whole datagram for its first piece, and `None` for later pieces. Returns false if quinn-proto has ignored
+    /// the piece.
     fn pass_to_quinn(
         &mut self,
         now: Instant,

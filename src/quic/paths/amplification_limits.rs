@@ -130,9 +130,9 @@ impl ClientAddresses {
         }
     }
 
-    /// Counts the bytes of a received datagram for its source address `remote`, if packets may be sent there: `remote` is
-    /// the client's current address or already has an entry, or `is_asking` is true, because the datagram contained a
-    /// PATH_CHALLENGE, whose answer goes to `remote`.
+    /// Counts the bytes of a received datagram for its source address `remote`, if packets may be sent there: `remote`
+    /// is the client's current address or already has an entry, or `is_asking` is true, because the datagram contained
+    /// a PATH_CHALLENGE, whose answer goes to `remote`.
     pub fn received(
         &mut self,
         remote: SocketAddr,

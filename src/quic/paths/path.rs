@@ -136,8 +136,8 @@ impl Path {
         self.trial.as_ref().map(|trial| trial.deadline)
     }
 
-    /// Moves the connection to another socket on trial. If no authentic datagram arrives on that socket until `deadline`,
-    /// [`give_up`](Self::give_up) returns to the path before.
+    /// Moves the connection to another socket on trial. If no authentic datagram arrives on that socket until
+    /// `deadline`, [`give_up`](Self::give_up) returns to the path before.
     pub fn try_socket(&mut self, socket: u32, deadline: Instant) {
         // If a trial is in progress, its path has not worked yet. So the path before it stays the one to return to.
         let before = self.trial.take().map_or(self.route, |trial| trial.before);
@@ -145,8 +145,8 @@ impl Path {
         self.route.local = Local { socket, ip: None };
     }
 
-    /// From now on, packets that quinn-proto addresses to `known` (the server's first address) are sent to `actual` (its
-    /// preferred address).
+    /// From now on, packets that quinn-proto addresses to `known` (the server's first address) are sent to `actual`
+    /// (its preferred address).
     pub fn use_alias(&mut self, known: SocketAddr, actual: SocketAddr) {
         self.route.alias = Some((known, actual));
     }

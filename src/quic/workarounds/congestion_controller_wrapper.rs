@@ -40,7 +40,7 @@ pub struct Gauge {
     is_recovering: bool,
 }
 
-/// The values of the path that `controller` controls.
+/// The congestion window, the phase and the round-trip times of the path that `controller` controls.
 pub fn read(controller: &dyn Controller) -> Gauge {
     let Some(observed) = observed(controller) else {
         return Gauge::default();

@@ -227,8 +227,8 @@ impl QuicEndpoint {
     }
 }
 
-/// Asks a store that does not block, on this thread. First the address token is marked as used. If it was used before, or
-/// if the store raises, the token does not validate the client's address: the client gets a Retry, and no tickets
+/// Asks a store that does not block, on this thread. First the address token is marked as used. If it was used before,
+/// or if the store raises, the token does not validate the client's address: the client gets a Retry, and no tickets
 /// are looked up.
 fn ask_now(
     py: Python<'_>,

@@ -8,8 +8,9 @@
 //! buffer is in use: `get_buffer()`, which returns the memory for the bytes, and callbacks of OpenSSL during
 //! decryption (a server name at a renegotiation).
 //!
-//! A callback that `buffer_updated` schedules may be the one that empties the protocol's buffer. So it runs before
-//! the next bytes are delivered (`wait_for_next_iteration`), as in asyncio, where each receive is a loop iteration of its own.
+//! A callback that `buffer_updated` schedules may be the one that empties the protocol's buffer. So it runs before the
+//! next bytes are delivered (`wait_for_next_iteration`), as in asyncio, where each receive is a loop iteration of its
+//! own.
 
 use std::cell::Cell;
 use std::io;
@@ -205,8 +206,8 @@ impl StreamTransport {
 
     /// Calls `buffer_updated` for `count` bytes in the protocol's buffer. Returns true if it raised no exception.
     ///
-    /// If `buffer_updated` schedules a callback, no more bytes are delivered before that callback has run: it may be the
-    /// one that empties the protocol's buffer.
+    /// If `buffer_updated` schedules a callback, no more bytes are delivered before that callback has run: it may be
+    /// the one that empties the protocol's buffer.
     fn notify_filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,

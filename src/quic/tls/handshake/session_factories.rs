@@ -225,7 +225,7 @@ impl ServerCrypto {
     }
 
     fn first_keys(&self) -> MutexGuard<'_, Option<Arc<DerivedKeys>>> {
-        // No code that holds this lock panics, so the keys are valid.
+        // A poisoned lock is no error, because no code panics while it changes the keys.
         self.first_keys
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
