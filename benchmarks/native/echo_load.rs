@@ -17,7 +17,7 @@ use uringcore_bench::latency::Latencies;
 use uringcore_bench::message_load::{Client, MessageLoad, STALL};
 use uringcore_bench::report::Report;
 use uringcore_bench::socket_channel::{self, Channel};
-use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
+use uringcore_bench::{Failure, cpu, exit_with, pattern, process_memory};
 
 fn main() -> ExitCode {
     exit_with("echo_load", run())
@@ -49,7 +49,10 @@ fn run() -> Result<(), Failure> {
         .field("seconds", seconds)
         .field("bytes", requests as f64 * size as f64)
         .field("server_cpu_ns", cpu_ns as f64)
-        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
+        .field(
+            "server_rss_bytes",
+            process_memory::resident_bytes(server)? as f64,
+        )
         .field("p50_us", load.latencies.percentile_us(50.0))
         .field("p99_us", load.latencies.percentile_us(99.0))
         .print();

@@ -22,7 +22,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
-use uringcore_bench::{Failure, exit_with, memory};
+use uringcore_bench::{Failure, exit_with, process_memory};
 
 use exchange::Exchange;
 use load::{Load, Protocol};
@@ -75,7 +75,7 @@ fn requests<P: Protocol>(args: &Args) -> Result<Report, Failure> {
     let requests = load.run_for(window)?;
     let seconds = begin.elapsed().as_secs_f64();
     let cpu_ns = servers.cpu_ns()? - cpu_before;
-    let resident = servers.sum(memory::resident_bytes)?;
+    let resident = servers.sum(process_memory::resident_bytes)?;
     load.drain()?;
     Ok(Report::default()
         .field("requests", requests as f64)
@@ -97,7 +97,7 @@ fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
     first.once(1)?;
     drop(first);
     std::thread::sleep(SETTLE);
-    let before = servers.sum(memory::private_bytes)?;
+    let before = servers.sum(process_memory::private_bytes)?;
     let cpu_before = servers.cpu_ns()?;
     let begin = Instant::now();
     let mut load = Load::<P>::new(&exchange, 1)?;
@@ -105,7 +105,9 @@ fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     let cpu_ns = servers.cpu_ns()? - cpu_before;
     std::thread::sleep(SETTLE);
-    let private = servers.sum(memory::private_bytes)?.saturating_sub(before);
+    let private = servers
+        .sum(process_memory::private_bytes)?
+        .saturating_sub(before);
     // A connection that the server has closed fails here.
     load.once(PROBED)?;
     Ok(Report::default()

@@ -29,7 +29,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
-use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quinn_setup};
+use uringcore_bench::{Failure, cpu, exit_with, pattern, process_memory, quinn_setup};
 
 /// The path of the sessions.
 const PATH: &str = "/bulk";
@@ -98,7 +98,10 @@ async fn run() -> Result<(), Failure> {
         .field("bytes_all", measured.bytes_all as f64)
         .field("seconds", measured.seconds)
         .field("server_cpu_ns", measured.cpu_ns as f64)
-        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
+        .field(
+            "server_rss_bytes",
+            process_memory::resident_bytes(server)? as f64,
+        )
         .print();
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! All processes of the server under load: their processor time and memory together.
 
 use crate::args::Args;
-use crate::{Failure, cpu, memory};
+use crate::{Failure, cpu, process_memory};
 
 pub struct ServerProcesses(Vec<u32>);
 
@@ -19,7 +19,7 @@ impl ServerProcesses {
     }
 
     pub fn resident_bytes(&self) -> Result<u64, Failure> {
-        self.sum(memory::resident_bytes)
+        self.sum(process_memory::resident_bytes)
     }
 
     pub fn sum(&self, of: impl Fn(u32) -> Result<u64, Failure>) -> Result<u64, Failure> {

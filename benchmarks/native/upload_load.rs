@@ -19,7 +19,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
 use uringcore_bench::socket_channel::{self, Channel};
 use uringcore_bench::upload::{self, COUNT, VERIFIED_ANSWER, VERIFIED_BYTES};
-use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
+use uringcore_bench::{Failure, cpu, exit_with, pattern, process_memory};
 
 /// The server answers each piece; a connection writes at most this much before the others get a
 /// turn.
@@ -62,7 +62,10 @@ fn run() -> Result<(), Failure> {
         .field("bytes_all", load.taken() as f64)
         .field("seconds", seconds)
         .field("server_cpu_ns", cpu_ns as f64)
-        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
+        .field(
+            "server_rss_bytes",
+            process_memory::resident_bytes(server)? as f64,
+        )
         .print();
     Ok(())
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, memory, quinn_setup};
+use uringcore_bench::{Failure, cpu, process_memory, quinn_setup};
 
 use crate::requests::HELLO;
 use crate::target::{Ask, Requests, Target, close};
@@ -46,14 +46,14 @@ pub async fn run(args: &Args) -> Result<Report, Failure> {
         close(&connection);
     }
     tokio::time::sleep(SETTLE).await;
-    let before = memory::private_bytes(target.pid)?;
+    let before = process_memory::private_bytes(target.pid)?;
     let cpu_before = cpu::cpu_ns(target.pid)?;
     let begin = Instant::now();
     let mut opened = open(&target, &ask, count).await?;
     let seconds = begin.elapsed().as_secs_f64();
     let cpu_ns = cpu::cpu_ns(target.pid)? - cpu_before;
     tokio::time::sleep(SETTLE).await;
-    let private = memory::private_bytes(target.pid)?.saturating_sub(before);
+    let private = process_memory::private_bytes(target.pid)?.saturating_sub(before);
 
     for (number, (connection, requests)) in opened.iter_mut().enumerate() {
         if let Some(reason) = connection.close_reason() {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, memory, pattern};
+use uringcore_bench::{Failure, cpu, pattern, process_memory};
 
 use crate::target::{Ask, Requests, Target};
 
@@ -58,7 +58,7 @@ pub async fn run(args: &Args, target: Target) -> Result<Report, Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     let requests = shared.requests.get() - before;
     let cpu_ns = cpu_of_all(&pids)? - cpu_before;
-    let resident = memory::resident_bytes(target.pid)?;
+    let resident = process_memory::resident_bytes(target.pid)?;
 
     shared.ended.set(true);
     while let Some(ended) = tasks.join_next().await {

@@ -9,7 +9,7 @@ use http::Method;
 use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BYTES, check_count, check_verified};
-use uringcore_bench::{Failure, cpu, memory, pattern};
+use uringcore_bench::{Failure, cpu, pattern, process_memory};
 
 use crate::target::{Requests, Target, accepted, open, within};
 
@@ -37,8 +37,8 @@ pub async fn run(args: &Args, target: Target, mode: &str) -> Result<Report, Fail
     }
 
     let pid = target.pid;
-    memory::reset_peak(pid)?;
-    let resident = memory::resident_bytes(pid)?;
+    process_memory::reset_peak(pid)?;
+    let resident = process_memory::resident_bytes(pid)?;
     let cpu_before = cpu::cpu_ns(pid)?;
     let begin = Instant::now();
     if upload {
@@ -48,7 +48,7 @@ pub async fn run(args: &Args, target: Target, mode: &str) -> Result<Report, Fail
     }
     let seconds = begin.elapsed().as_secs_f64();
     let cpu_ns = cpu::cpu_ns(pid)? - cpu_before;
-    let grown = memory::peak_bytes(pid)?.saturating_sub(resident);
+    let grown = process_memory::peak_bytes(pid)?.saturating_sub(resident);
     drop(transfer);
     target.close().await;
     Ok(Report::default()

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, memory, quinn_setup};
+use uringcore_bench::{Failure, cpu, process_memory, quinn_setup};
 
 const PING_BYTES: usize = 100;
 const DATAGRAM_BYTES: usize = 1000;
@@ -136,7 +136,7 @@ impl<'a> Load<'a> {
             .field("server_cpu_ns", cpu_ns as f64)
             .field(
                 "server_rss_bytes",
-                memory::resident_bytes(self.server)? as f64,
+                process_memory::resident_bytes(self.server)? as f64,
             )
             .field("p50_us", counted.latencies.percentile_us(50.0))
             .field("p99_us", counted.latencies.percentile_us(99.0))
