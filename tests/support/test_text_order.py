@@ -1,4 +1,4 @@
-"""Import-time code is contiguous in the extension module (src/py/startup_code_order.ld), with a suitable linker."""
+"""Code that runs at import is contiguous in the extension module, if the linker reads its linker script."""
 
 from __future__ import annotations
 

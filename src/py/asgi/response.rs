@@ -295,7 +295,8 @@ impl Request {
             .get()
             .with_stream(py, |stream| stream.headers(py, &fields, false));
         match sent {
-            // The client does not accept a header section of this size, and does not need hints.
+            // The header section of the Early Hints is larger than the client accepts. The response is complete without
+            // hints, so they are dropped.
             Some(Err(Refused::TooLarge(_))) => Ok(Sent::Taken),
             sent => Self::outcome(slf, sent).map(|()| Sent::Taken),
         }

@@ -20,7 +20,8 @@ pub struct WaterMarks {
 #[derive(Default)]
 pub struct OriginalMarks(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
-/// The comparison by which a queue is too long. It decides how a fraction of a byte is rounded.
+/// The length of the queue from which on writing is paused. A high-water mark with a fraction is rounded down for
+/// `Above` and up for `At`, so that the comparison with a whole number has the same result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     /// The queue is longer than the high-water mark, as in asyncio's transports over sockets.
