@@ -61,7 +61,7 @@ PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 RUST_TESTS := --workspace --profile $(TEST_PROFILE) --locked --quiet
 
 # Rust's tests are built and run beside Python's. Tests of code above the driver run each case on one backend here, in
-# turn, and on both in test-all (tests/support/backend_turns.py). Also left to test-all: cases with other QUIC
+# turn, and on both in test-all (tests/support/one_backend_per_case.py). Also left to test-all: cases with other QUIC
 # implementations and with browsers (`wire`), because what they see is the wire, which is the same under every
 # interpreter; programs of the benchmarks (`measuring`); random scenarios and loads (`soak`); and examples in
 # comments of Rust, of which there are none and for which each crate would be read once more. `make check` has `lint`.

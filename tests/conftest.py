@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import backend_turns, inherited_signals, interpreter_roles, io_uring_probe
+from tests.support import inherited_signals, interpreter_roles, io_uring_probe, one_backend_per_case
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before `-k` and `-m`, so that a case has the backend that it has in the whole run."""
     if config.getoption("backends_in_turn"):
-        items[:], left_out = backend_turns.split(items)
+        items[:], left_out = one_backend_per_case.split(items)
         config.hook.pytest_deselected(items=left_out)
 
 

@@ -15,9 +15,9 @@ from tests.ecosystem.environments import environment, wheel
 from tests.ecosystem.exceptions import allowed
 from tests.ecosystem.localhost_names import with_ipv6_localhost
 from tests.ecosystem.projects import BY_NAME, PROJECTS, Project
-from tests.ecosystem.runner import BAD, Suite, read_results
-from tests.ecosystem.services import Service, service
+from tests.ecosystem.redis_and_postgresql import Service, service
 from tests.ecosystem.sources import HOME, Missing, Unreachable, unpacked
+from tests.ecosystem.suite_processes import BAD, Suite, read_results
 
 LOOPS = ("uring", "epoll")
 SHOWN = 40

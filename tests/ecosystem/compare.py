@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.ecosystem.exceptions import allowed
-from tests.ecosystem.runner import BAD, Result
+from tests.ecosystem.suite_processes import BAD, Result
 
 Results = dict[str, Result]
 

@@ -29,7 +29,7 @@ class Project:
     """Arguments of pytest, after the plugin and an emptied `addopts`."""
     environment: dict[str, str] = field(default_factory=dict)
     service: str | None = None
-    """A server that the suite talks to: `redis` or `postgresql` (services.py)."""
+    """A server that the suite talks to: `redis` or `postgresql` (redis_and_postgresql.py)."""
     needs_ipv6_localhost: bool = False
     """True if it expects an IPv6 address of the name `localhost` too (localhost_names.py)."""
     remove: tuple[str, ...] = ()

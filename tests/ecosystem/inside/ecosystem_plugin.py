@@ -1,7 +1,7 @@
 """The pytest plugin inside a foreign suite: it installs the loop and reports every test.
 
 It is loaded with `-p ecosystem_plugin`; only this folder is on PYTHONPATH, because the suites have
-packages called `tests` of their own. Environment variables, set by runner.py, configure it:
+packages called `tests` of their own. Environment variables, set by suite_processes.py, configure it:
 
 - `ECOSYSTEM_LOOP`: asyncio, uring or epoll;
 - `ECOSYSTEM_REPORT`: the file that gets a JSON line when a test starts and when it ends;

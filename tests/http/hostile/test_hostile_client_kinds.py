@@ -16,7 +16,7 @@ from tests.http.hostile.attacks import (
     SMALL_WINDOW,
     attackers,
 )
-from tests.http.hostile.memory import arguments
+from tests.http.hostile.server_memory_table import arguments
 from tests.http.hostile.test_hostile_files import open_files
 from tests.http.hostile.test_hostile_memory import metrics, wait_metric
 from tests.http.raw_client import WAIT_SECONDS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backend_turns import BACKENDS, split
+from tests.support.one_backend_per_case import BACKENDS, split
 
 
 def case(test: str, *markers: pytest.Mark, **parameters: str) -> Any:

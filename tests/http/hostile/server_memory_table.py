@@ -1,7 +1,7 @@
 """The memory that a server holds for hostile clients of each kind, and an honest client's latency
 meanwhile.
 
-``python -m tests.http.hostile.memory`` prints the table of docs/limits.md. Its rows are kinds of
+``python -m tests.http.hostile.server_memory_table`` prints the table of docs/limits.md. Its rows are kinds of
 clients, with 1, 10 and 100 of them; its columns the server's own memory at its peak and after they
 have disconnected, and the honest client's p50 and p99. ``--kinds``, ``--counts``, ``--backend`` and
 ``--options`` select a part; ``--options`` goes to the server's command.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ecosystem.projects import INSIDE, Project
-from tests.ecosystem.services import Service
+from tests.ecosystem.redis_and_postgresql import Service
 
 START_SECONDS = 180.0
 """Time limit until the first test starts: collecting aiohttp's tests takes 20 s on a busy machine."""

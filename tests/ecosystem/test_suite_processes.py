@@ -11,7 +11,7 @@ import pytest
 
 from tests.ecosystem.compare import differences, flaky, unproved
 from tests.ecosystem.projects import Project
-from tests.ecosystem.runner import Result, Suite, read_results
+from tests.ecosystem.suite_processes import Result, Suite, read_results
 
 SUITE = """
 import asyncio, os, pathlib, signal, subprocess, sys, time
