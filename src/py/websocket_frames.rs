@@ -6,7 +6,7 @@
 use bytes::{Buf, BytesMut};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyo3::{create_exception, intern};
 use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, frame};
 
@@ -54,7 +54,10 @@ impl WebSocketReader {
         let bytes = |kind, content: Vec<u8>| (kind, PyBytes::new(py, &content)).into_pyobject(py);
         Ok(Some(match event {
             None => return Ok(None),
-            Some(Event::Text(text)) => (intern!(py, "text"), text).into_pyobject(py)?,
+            Some(Event::Text(text)) => {
+                let text = PyString::from_bytes(py, text.as_bytes())?;
+                (intern!(py, "text"), text).into_pyobject(py)?
+            }
             Some(Event::Binary(content)) => bytes(intern!(py, "binary"), content)?,
             Some(Event::Ping(content)) => bytes(intern!(py, "ping"), content)?,
             Some(Event::Pong(content)) => bytes(intern!(py, "pong"), content)?,

@@ -112,6 +112,24 @@ impl Connection {
         }
     }
 
+    /// Sends a frame of a WebSocket. A large payload is not copied.
+    pub fn send_frame(
+        &mut self,
+        serial: u64,
+        head: &[u8],
+        payload: Bytes,
+    ) -> Result<(), SendError> {
+        match self.open(serial)?.sending {
+            Sending::Raw => {
+                self.output.copy(head);
+                self.output.content(payload);
+                Ok(())
+            }
+            Sending::Done => Err(SendError::Gone),
+            _ => Err(invalid("the connection is no WebSocket")),
+        }
+    }
+
     /// The number of bytes of content that the host may write to the transport itself, after all output.
     pub fn content_left(&self, serial: u64) -> u64 {
         match &self.exchange {

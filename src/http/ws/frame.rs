@@ -123,6 +123,46 @@ fn cut() -> Violation {
     Violation::protocol("a frame header that is cut off")
 }
 
+/// The header of a frame that is not a fragment and not masked.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameHead {
+    bytes: [u8; HEAD_MAX],
+    len: usize,
+}
+
+impl FrameHead {
+    /// Encodes the header of a frame whose payload has `length` bytes.
+    pub fn new(opcode: Opcode, length: usize) -> Self {
+        Self::encode(0x80 | opcode.value(), 0, length)
+    }
+
+    fn encode(first: u8, masked: u8, length: usize) -> Self {
+        let mut bytes = [0; HEAD_MAX];
+        bytes[0] = first;
+        let len = match length {
+            0..=125 => {
+                bytes[1] = masked | length as u8;
+                2
+            }
+            126..=0xffff => {
+                bytes[1] = masked | 126;
+                bytes[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+                4
+            }
+            _ => {
+                bytes[1] = masked | 127;
+                bytes[2..].copy_from_slice(&(length as u64).to_be_bytes());
+                HEAD_MAX
+            }
+        };
+        Self { bytes, len }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// Encodes a frame that is not a fragment. With a key it is masked.
 pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     encode(0x80 | opcode.value(), payload, mask)
@@ -135,26 +175,11 @@ pub(super) fn compressed(opcode: Opcode, payload: &[u8]) -> Bytes {
 
 fn encode(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let masked = if mask.is_some() { 0x80 } else { 0 };
+    let head = FrameHead::encode(first, masked, payload.len());
     // The space is exact, because `freeze` would allocate once more to keep the length of a larger one.
-    let extended = match payload.len() {
-        0..=125 => 0,
-        126..=0xffff => 2,
-        _ => 8,
-    };
-    let header = 2 + extended + mask.map_or(0, |key| key.len());
+    let header = head.as_bytes().len() + mask.map_or(0, |key| key.len());
     let mut out = BytesMut::with_capacity(header + payload.len());
-    out.put_u8(first);
-    match payload.len() {
-        length @ 0..=125 => out.put_u8(masked | length as u8),
-        length @ 126..=0xffff => {
-            out.put_u8(masked | 126);
-            out.put_u16(length as u16);
-        }
-        length => {
-            out.put_u8(masked | 127);
-            out.put_u64(length as u64);
-        }
-    }
+    out.put_slice(head.as_bytes());
     match mask {
         None => out.put_slice(payload),
         Some(key) => {
@@ -193,3 +218,5 @@ const RSV3: u8 = 0x10;
 /// The maximum payload of a control frame in bytes (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
 pub(super) const HEADER_MAX: usize = 14;
+/// The maximum length of a header without a key.
+const HEAD_MAX: usize = 10;

@@ -11,7 +11,7 @@ use super::violation::Violation;
 /// A received message or control frame. The fragments of a message are joined (RFC 6455 section 5.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    Text(String),
+    Text(Text),
     Binary(Vec<u8>),
     /// The peer has sent a Ping. The host answers with a Pong that has the same payload (RFC 6455 section 5.5.2).
     Ping(Vec<u8>),
@@ -20,10 +20,27 @@ pub enum Event {
     Close(Close),
 }
 
+/// The content of a text message, which is UTF-8 (RFC 6455 section 8.1). It is not a `String`, because that would check
+/// again what was checked piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text(Vec<u8>);
+
+impl Text {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
 /// Reads the frames of a peer.
 ///
 /// It buffers one message of at most `message_max` bytes, and one control frame. The buffer grows with the received
-/// bytes, not to the announced length at once. After a [`Violation`] or a Close frame nothing more is read.
+/// bytes, to eight times the size of a piece at most, and not to the announced length at once. After a [`Violation`] or a Close frame nothing more is read.
 #[derive(Debug)]
 pub struct Reader {
     side: Side,
@@ -136,6 +153,9 @@ impl Reader {
             let Frame { header, left } = *frame;
             frame.left -= length as u64;
             let is_whole = frame.left == 0;
+            if left > length as u64 && left <= length as u64 * ROOM_FACTOR {
+                self.make_room(header.opcode, left as usize);
+            }
             // The payload arrives in pieces. The key is rotated to the byte at which the last piece ended.
             let key = header.mask.map(|mut key| {
                 key.rotate_left(((header.length - left) % 4) as usize);
@@ -150,6 +170,16 @@ impl Reader {
             if let Some(event) = self.end(header)? {
                 return Ok(Some(event));
             }
+        }
+    }
+
+    /// Makes room for the rest of a frame's payload, so that the buffer is not moved when it grows.
+    fn make_room(&mut self, opcode: Opcode, left: usize) {
+        if let Some(message) = &mut self.message
+            && !opcode.is_control()
+            && !message.is_compressed
+        {
+            message.content.reserve_exact(left);
         }
     }
 
@@ -281,17 +311,21 @@ impl Message {
         Ok(())
     }
 
-    fn finish(self) -> Result<Event, Violation> {
-        match self.is_text {
-            false => Ok(Event::Binary(self.content)),
-            // RFC 6455 section 8.1: a text message is valid UTF-8.
-            true => String::from_utf8(self.content)
-                .map(Event::Text)
-                .map_err(|_| NOT_UTF8),
+    fn finish(mut self) -> Result<Event, Violation> {
+        if !self.is_text {
+            return Ok(Event::Binary(self.content));
+        }
+        self.check_text()?;
+        // The last character may not be incomplete any more.
+        match self.checked_bytes == self.content.len() {
+            true => Ok(Event::Text(Text(self.content))),
+            false => Err(NOT_UTF8),
         }
     }
 }
 
+/// A buffer gets room for the rest of a payload if this part of it has arrived, one in so many bytes.
+const ROOM_FACTOR: u64 = 8;
 const NOT_UTF8: Violation =
     Violation::new(close_codes::INVALID_PAYLOAD, "a text that is not UTF-8");
 
@@ -299,7 +333,7 @@ impl Event {
     /// The length of the payload in bytes.
     pub fn size(&self) -> usize {
         match self {
-            Self::Text(text) => text.len(),
+            Self::Text(text) => text.as_bytes().len(),
             Self::Binary(content) | Self::Ping(content) | Self::Pong(content) => content.len(),
             Self::Close(close) => close.reason.len(),
         }

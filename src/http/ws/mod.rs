@@ -20,8 +20,8 @@ mod violation;
 mod websocket;
 
 pub use close_frame::Close;
-pub use frame::{Opcode, Side, frame};
-pub use message_reader::{Event, Reader};
+pub use frame::{FrameHead, Opcode, Side, frame};
+pub use message_reader::{Event, Reader, Text};
 pub use permessage_deflate::Agreed;
 pub use violation::Violation;
 pub use websocket::{Limits, Phase, Socket, Stop};

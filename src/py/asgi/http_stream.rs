@@ -75,6 +75,11 @@ pub trait HttpStream: Send + Sync {
 
     fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused>;
 
+    /// Sends a frame of a WebSocket as content: its header and its payload.
+    fn frame(&self, py: Python<'_>, head: &[u8], payload: Bytes) -> Result<(), Refused> {
+        self.content(py, [head, &payload].concat().into(), false)
+    }
+
     /// Sends up to `length` bytes of a file as content without a copy, if the transport can do that now. Returns the number
     /// of sent bytes. It is 0 if the bytes have to be read and sent as content.
     fn send_file(&self, _py: Python<'_>, _file: &SentFile, _offset: u64, _length: u64) -> u64 {

@@ -13,13 +13,15 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, close_codes, frame};
+use uringcore_http::ws::{
+    Close, Event, FrameHead, Opcode, Phase, Socket, Stop, close_codes, frame,
+};
 
 use super::http_stream::Ending;
 use super::message_parser::{optional, required};
 use super::request::{Answer, Request};
 use super::response::Sent;
-use crate::capi::bytes_like_objects;
+use crate::capi::bytes_like_objects::{self, HOLD_FROM_BYTES};
 use crate::capi::integer_arguments::of_bits;
 
 create_exception!(
@@ -255,7 +257,10 @@ fn receive_message(py: Python<'_>, event: &Event) -> PyResult<Py<PyAny>> {
     let message = PyDict::new(py);
     message.set_item(intern!(py, "type"), intern!(py, "websocket.receive"))?;
     match event {
-        Event::Text(text) => message.set_item(intern!(py, "text"), text)?,
+        Event::Text(text) => {
+            let text = PyString::from_bytes(py, text.as_bytes())?;
+            message.set_item(intern!(py, "text"), text)?;
+        }
         Event::Binary(content) => {
             message.set_item(intern!(py, "bytes"), PyBytes::new(py, content))?;
         }
@@ -411,19 +416,56 @@ impl Request {
     fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         if let Some(bytes) = given(message, intern!(py, "bytes"))? {
-            let content = bytes_like_objects::contiguous(&bytes, "bytes")?;
-            Self::send_content(slf, Opcode::Binary, &content)
+            match bytes.cast::<PyBytes>() {
+                Ok(bytes) if bytes.as_bytes().len() < HOLD_FROM_BYTES => {
+                    Self::send_joined(slf, Opcode::Binary, bytes.as_bytes())
+                }
+                _ => {
+                    let content = bytes_like_objects::contiguous(&bytes, "bytes")?;
+                    Self::send_content(slf, Opcode::Binary, content)
+                }
+            }
         } else if let Some(text) = given(message, intern!(py, "text"))? {
-            let content = text.cast::<PyString>()?.to_str()?.as_bytes();
-            Self::send_content(slf, Opcode::Text, content)
+            let text = text.cast::<PyString>()?;
+            match text.to_str()? {
+                short if short.len() < HOLD_FROM_BYTES => {
+                    Self::send_joined(slf, Opcode::Text, short.as_bytes())
+                }
+                _ => Self::send_content(slf, Opcode::Text, bytes_like_objects::hold_text(text)?),
+            }
         } else {
             // uvicorn ignores such a message too.
             Ok(Sent::Taken)
         }
     }
 
-    /// Sends the content of a message.
-    fn send_content(slf: &Bound<'_, Self>, opcode: Opcode, content: &[u8]) -> PyResult<Sent> {
+    /// Sends a message, without a copy of its content if it is large, not compressed, and accepted at once.
+    fn send_content(slf: &Bound<'_, Self>, opcode: Opcode, content: Bytes) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(socket) = &this.socket else {
+            return Ok(Sent::Taken);
+        };
+        let is_held_up = || this.with_stream(py, |stream| stream.is_held_up(py)) == Some(true);
+        let is_short = content.len() < HOLD_FROM_BYTES;
+        if is_short || socket.with(py, |socket| socket.compresses()) || is_held_up() {
+            return Self::send_joined(slf, opcode, &content);
+        }
+        this.check_socket(py)?;
+        let head = FrameHead::new(opcode, content.len());
+        let sent = this.with_stream(py, |stream| stream.frame(py, head.as_bytes(), content));
+        if sent.is_none() {
+            return Ok(Sent::ToNobody);
+        }
+        Self::outcome(slf, sent)?;
+        this.written(py);
+        Ok(match is_held_up() {
+            true => Sent::Full,
+            false => Sent::Taken,
+        })
+    }
+
+    /// Sends a message whose header and content are joined, and compressed if both sides have agreed on it.
+    fn send_joined(slf: &Bound<'_, Self>, opcode: Opcode, content: &[u8]) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let Some(socket) = &this.socket else {
             return Ok(Sent::Taken);

@@ -15,20 +15,21 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 use uringcore_io::net;
 
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::py_buffer::BufferView;
 
-/// A `bytes` object that stays alive for as long as the kernel or a queue needs its contents.
+/// A `bytes` or `str` object that stays alive for as long as the kernel or a queue needs its contents. Those of a `str`
+/// are its UTF-8 form, which the object keeps until its end.
 struct HeldBytes {
     data: *const u8,
     len: usize,
-    _owner: Py<PyBytes>,
+    _owner: Py<PyAny>,
 }
 
-// SAFETY: a `bytes` object is immutable and its storage never moves, so any thread may read it, attached
+// SAFETY: `bytes` and `str` objects are immutable and their storage never moves, so any thread may read it, attached
 // to the interpreter or not; the reference keeps it alive, and PyO3 defers the drop of a `Py` on a thread
 // that is not attached.
 unsafe impl Send for HeldBytes {}
@@ -52,8 +53,26 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     Bytes::from_owner(HeldBytes {
         data: slice.as_ptr(),
         len: slice.len(),
-        _owner: bytes.clone().unbind(),
+        _owner: bytes.clone().into_any().unbind(),
     })
+}
+
+/// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`HOLD_FROM_BYTES`], otherwise a
+/// reference to the object.
+///
+/// # Errors
+///
+/// `UnicodeEncodeError` if the string has a surrogate.
+pub fn hold_text(text: &Bound<'_, PyString>) -> PyResult<Bytes> {
+    let slice = text.to_str()?.as_bytes();
+    if slice.len() < HOLD_FROM_BYTES || !text.is_exact_instance_of::<PyString>() {
+        return Ok(Bytes::copy_from_slice(slice));
+    }
+    Ok(Bytes::from_owner(HeldBytes {
+        data: slice.as_ptr(),
+        len: slice.len(),
+        _owner: text.clone().into_any().unbind(),
+    }))
 }
 
 /// True if the object is kept instead of copied. A subclass may have a `__del__`, which must not run when the engine

@@ -61,6 +61,10 @@ impl HttpStream for Exchange {
         })
     }
 
+    fn frame(&self, py: Python<'_>, head: &[u8], payload: Bytes) -> Result<(), Refused> {
+        self.send(py, |http, serial, _| http.send_frame(serial, head, payload))
+    }
+
     fn send_file(&self, py: Python<'_>, file: &SentFile, offset: u64, length: u64) -> u64 {
         self.connection
             .get()
