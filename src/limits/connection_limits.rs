@@ -127,6 +127,13 @@ impl Connections {
         })
     }
 
+    /// Begins to charge an admitted client for further memory, which another part of the program holds for the
+    /// connection.
+    pub fn charge_more(&self, address: Option<IpAddr>) -> Holding {
+        let block = address.map(AddressBlock::from);
+        self.budget.enter(block.unwrap_or(AddressBlock::Unproved))
+    }
+
     fn counts(&self) -> MutexGuard<'_, Counts> {
         // No code that holds this lock panics, so the counts are consistent.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)

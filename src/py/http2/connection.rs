@@ -532,7 +532,9 @@ impl TcpConnection for Py<Http2Connection> {
     fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
         self.get().state.with(py, |state| {
             let admitted = state.admitted.as_ref();
-            admitted.map_or(0, |admitted| admitted.holding.data_of(account))
+            let own = admitted.map_or(0, |admitted| admitted.holding.data_of(account));
+            let lower = state.lower.as_ref();
+            own + lower.map_or(0, |lower| lower.session_data_of(py, account))
         })
     }
 

@@ -1,5 +1,7 @@
 //! The transport beneath a connection.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,6 +9,7 @@ use pyo3::types::{PyBytes, PyList};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine as engine;
 use uringcore_http::tcp_output::{Closing, LINGER_BYTES_MAX, Piece, Source};
+use uringcore_limits::memory_budget::Account;
 
 use super::tls_server_transport::TlsServerTransport;
 use crate::tls::TlsTransport;
@@ -138,6 +141,14 @@ impl LowerTransport {
                 let name = intern!(py, "get_write_buffer_size");
                 other.bind(py).call_method0(name)?.extract()
             }
+        }
+    }
+
+    /// The number of received bytes that TLS holds and that are charged to this account.
+    pub fn session_data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        match self {
+            Self::Secure(tls) => tls.get().session_data_of(py, account),
+            _ => 0,
         }
     }
 

@@ -12,7 +12,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_http::response_errors::TooSlow;
 use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
-use uringcore_limits::memory_budget::{Account, Budget};
+use uringcore_limits::memory_budget::{Account, Budget, Holding};
 use uringcore_quic::tls::ServerSession;
 
 use super::limits::TcpLimits;
@@ -260,6 +260,11 @@ impl TcpService {
         None
     }
 
+    /// Begins to charge a client for memory beside that of its connection's [`Admitted`].
+    pub fn new_holding(&self, address: Option<IpAddr>) -> Holding {
+        self.clients.charge_more(address)
+    }
+
     /// If the process exceeds its memory budget, ends connections of the addresses that hold most.
     pub fn shed(&self, py: Python<'_>) -> PyResult<()> {
         let budget = self.clients.budget();
@@ -311,7 +316,7 @@ impl TcpService {
         account: &Arc<Account>,
     ) -> Vec<(usize, Box<dyn TcpConnection>)> {
         let mut found: Vec<_> = self.open.with(py, |open| {
-            let connections = open.connections.values();
+            let connections = open.connections.values().chain(open.handshakes.values());
             let held = connections.filter_map(|connection| {
                 let bytes = connection.data_of(py, account);
                 (bytes > 0).then(|| (bytes, connection.clone_ref(py)))

@@ -6,7 +6,7 @@
 //! | `encryption` | written data to records; data that waits |
 //!
 //! Handshakes run in the loop's thread. A handshake has a time limit, and the numbers of handshakes and of bytes that
-//! one may hold are limited. Records reach this object without Python objects, and the HTTP connection gets their
+//! one may hold are limited. Received bytes of incomplete records and messages are charged to the client. Records reach this object without Python objects, and the HTTP connection gets their
 //! content without one.
 //!
 //! **Invariants.** Records are written in the order in which they were made: data that the stream does not accept yet
@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::tcp_output::Closing;
-use uringcore_limits::memory_budget::Account;
+use uringcore_limits::memory_budget::{Account, Holding};
 use uringcore_quic::tls::ServerSession;
 
 use super::connection_info::Ends;
@@ -54,8 +54,9 @@ struct TlsServerState {
     /// The number of the handshake at the service.
     id: u64,
     began: Instant,
-    /// The connection counts for the limits of the server.
-    is_admitted: bool,
+    /// The connection counts for the limits of the server, and the client is charged for the memory of the session.
+    /// `app` has another charge, for the connection and its requests.
+    holding: Option<Holding>,
     is_end_reported: bool,
     /// Data that waits to be encrypted.
     waiting: VecDeque<Bytes>,
@@ -83,6 +84,8 @@ struct Received {
     has_handshake_ended: bool,
     has_peer_closed: bool,
     has_failed: bool,
+    /// The client is charged for more bytes of the session than before.
+    has_grown: bool,
 }
 
 #[pymethods]
@@ -97,7 +100,7 @@ impl TlsServerTransport {
             receive: None,
             id: 0,
             began: Instant::now(),
-            is_admitted: false,
+            holding: None,
             is_end_reported: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -129,7 +132,7 @@ impl TlsServerTransport {
         let service = this.service.get();
         let lower = LowerTransport::new(transport, Self::receive);
         // Only the loop of this extension admits a connection before it makes a transport.
-        let is_admitted = this.state.with(py, |state| state.is_admitted)
+        let is_admitted = this.state.with(py, |state| state.holding.is_some())
             || Self::admit(slf, Ends::of(transport)?.ip(py));
         let session = match service.tls_session(py) {
             Some(session) if is_admitted => session,
@@ -159,6 +162,7 @@ impl TlsServerTransport {
         let (phase, id, old) = this.state.with(py, |state| {
             let phase = std::mem::replace(&mut state.phase, Phase::Over);
             let old = (state.session.take(), state.lower.take(), state.app.take());
+            state.holding = None;
             state.waiting = VecDeque::new();
             state.waiting_bytes = 0;
             (phase, std::mem::take(&mut state.id), old)
@@ -344,6 +348,14 @@ impl TlsServerTransport {
         }
     }
 
+    /// The number of bytes of the session that the client is charged for, if it belongs to this account.
+    pub fn session_data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        self.state.with(py, |state| {
+            let holding = state.holding.as_ref();
+            holding.map_or(0, |holding| holding.data_of(account))
+        })
+    }
+
     /// Ends the connection in the given way.
     pub fn end(slf: &Bound<'_, Self>, closing: Closing) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
@@ -356,6 +368,10 @@ impl TlsServerTransport {
             // After the end of the sending direction, data is still received.
             if closing != Closing::Sending && phase != Phase::Over {
                 state.phase = Phase::Closing;
+            }
+            if closing == Closing::AtOnce {
+                // The memory is freed at the end of the turn, but the budget must not count it any more.
+                state.holding = None;
             }
             (waits, phase)
         });
@@ -386,7 +402,8 @@ impl TlsServerTransport {
         let (py, this) = (slf.py(), slf.get());
         let app = this.get_protocol(py);
         let is_admitted = app.is_some_and(|app| is_admitted_by(app.bind(py), address));
-        this.state.with(py, |state| state.is_admitted = is_admitted);
+        let holding = is_admitted.then(|| this.service.get().new_holding(address));
+        this.state.with(py, |state| state.holding = holding);
         is_admitted
     }
 
@@ -437,8 +454,12 @@ impl TlsServerTransport {
         if received.has_failed {
             return Self::failed(slf);
         }
-        match received.has_peer_closed {
-            true => Self::end_received(slf),
+        if received.has_peer_closed {
+            return Self::end_received(slf);
+        }
+        match received.has_grown {
+            // This does nothing unless the process exceeds its budget.
+            true => this.service.get().shed(py),
             false => Ok(()),
         }
     }
@@ -532,6 +553,12 @@ impl TlsServerState {
         received.has_handshake_ended =
             self.phase == Phase::Handshake && is_complete && outcome.is_ok();
         received.has_peer_closed = session.has_peer_closed() && !was_closed;
+        let held = session.incoming_bytes();
+        if let Some(holding) = &mut self.holding {
+            let before = holding.data();
+            holding.set(held);
+            received.has_grown = holding.data() > before;
+        }
         Some(received)
     }
 }
@@ -557,9 +584,8 @@ impl TcpConnection for Py<TlsServerTransport> {
         TlsServerTransport::abort(self.bind(py))
     }
 
-    /// A handshake holds no more than the memory that each connection is charged for.
-    fn data_of(&self, _py: Python<'_>, _account: &Arc<Account>) -> usize {
-        0
+    fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        self.get().session_data_of(py, account)
     }
 
     fn clone_ref(&self, py: Python<'_>) -> Box<dyn TcpConnection> {

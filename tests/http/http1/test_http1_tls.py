@@ -298,6 +298,32 @@ def test_a_handshake_that_fails_inside_its_bytes_ends_one_connection(start_tls, 
     assert "Traceback" not in server.log()
 
 
+UNFINISHED_HELLO = handshake_record(b"\x01\x00\xff\x00" + bytes(15_000)) + 3 * handshake_record(
+    bytes(15_000)
+)
+"""A part of a ClientHello, which a server that accepts client certificates stores."""
+
+
+def test_bytes_of_unfinished_handshakes_count_for_the_memory_of_all_clients(start_tls, pki):
+    server = start_tls(
+        *("--ssl-cert-reqs", "1", "--ssl-ca-certs", str(pki.authority.certfile)),
+        *("--http3-memory", str(8 << 20)),
+        certificate=pki.server.files,
+    )
+    server.certificate = str(pki.authority.certfile)
+    with contextlib.ExitStack() as stack:
+        # The connections themselves have room, but not their bytes: 120 times 60 KiB.
+        for address in ("127.0.0.1", "127.1.0.1", "127.2.0.1"):
+            for _ in range(40):
+                place = ("127.0.0.1", server.port)
+                sock = socket.create_connection(place, SECONDS, source_address=(address, 0))
+                stack.enter_context(sock)
+                sock.sendall(UNFINISHED_HELLO)
+        server.wait_log("TCP connections were ended: their clients made the server hold too much")
+        with connected(server, context_for(server)) as secure:
+            assert get(secure) == b"hello"
+
+
 def test_records_may_arrive_byte_by_byte(start_tls):
     server = start_tls()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

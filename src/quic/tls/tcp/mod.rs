@@ -8,6 +8,8 @@
 
 mod server_session;
 mod stateless_tickets;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

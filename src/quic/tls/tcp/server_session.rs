@@ -17,7 +17,7 @@ use super::TcpServerSetup;
 /// them in this order.
 pub struct ServerSession {
     tls: Box<UnbufferedServerConnection>,
-    /// Received bytes of an incomplete record or handshake message.
+    /// Received bytes of an incomplete record or handshake message, in a buffer that is at most about twice as large.
     incoming: BytesMut,
     has_client_auth: bool,
     has_peer_closed: bool,
@@ -64,9 +64,9 @@ impl ServerSession {
         self.has_peer_closed
     }
 
-    /// The number of bytes that wait for the rest of a record or handshake message.
+    /// The memory for bytes that wait for the rest of a record or handshake message.
     pub fn incoming_bytes(&self) -> usize {
-        self.incoming.len()
+        self.incoming.capacity()
     }
 
     /// The application protocol on which both sides have agreed.
@@ -110,10 +110,12 @@ impl ServerSession {
             true => self.incoming = data,
             false => self.incoming.extend_from_slice(&data),
         }
+        let received = self.incoming.len();
         let outcome = self.process(plain, records);
-        if self.incoming.is_empty() {
-            // An idle connection keeps no buffer.
-            self.incoming = BytesMut::new();
+        let rest = self.incoming.len();
+        if rest < received || self.incoming.capacity() / 2 > rest {
+            // The buffer of all that was received is much larger than a rest. An idle connection keeps no buffer.
+            self.incoming = BytesMut::from(&self.incoming[..]);
         }
         let incoming_max = match self.has_client_auth || !self.is_handshaking() {
             true => INCOMING_MAX,
