@@ -4,14 +4,15 @@
 //! stream beneath accepts more.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use pyo3::exceptions::PyConnectionAbortedError;
 use pyo3::prelude::*;
 use uringcore_engine::{self as engine, WriteOutcome};
-use uringcore_http::tcp_output::{Piece, Source};
+use uringcore_http::tcp_output::{Closing, Piece, Source};
+use uringcore_quic::tls::Failure;
 
-use super::{TlsServerState, TlsServerTransport};
+use super::{Phase, TlsServerState, TlsServerTransport};
 use crate::tcp::lower_transport::LowerTransport;
 use crate::transport::stream::StreamTransport;
 
@@ -83,11 +84,15 @@ impl TlsServerTransport {
                 let records = this.state.with(py, |state| match state.is_writing_paused {
                     true => Ok(Vec::new()),
                     false => state.encrypt_batch(),
-                })?;
-                if records.is_empty() {
-                    break;
+                });
+                match records {
+                    Ok(records) if records.is_empty() => break,
+                    Ok(records) => other.write_pieces(py, vec![records.into()])?,
+                    Err(_) => {
+                        this.state.with(py, TlsServerState::stop_writing);
+                        return other.end(py, Closing::AtOnce).map(|()| true);
+                    }
                 }
-                other.write_pieces(py, vec![records.into()])?;
             },
         }
         let (waits, ending) = this.state.with(py, |state| {
@@ -121,8 +126,10 @@ impl TlsServerState {
                 // The producer has to wait for the end of the pause, even if the pause is an earlier one.
                 return Ok(WriteOutcome::PauseWriting);
             }
-            let records = self.encrypt_batch()?;
-            let outcome = self.write_records_to(stream, records)?;
+            let outcome = match self.encrypt_batch() {
+                Ok(records) => self.write_records_to(stream, records)?,
+                Err(_) => return self.abort(stream),
+            };
             if matches!(outcome, WriteOutcome::Lost) {
                 self.waiting.clear();
                 self.waiting_bytes = 0;
@@ -140,8 +147,25 @@ impl TlsServerState {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) -> PyResult<WriteOutcome> {
         let mut records = RECORDS.take();
-        self.encrypt(pieces, &mut records)?;
-        self.write_records_to(stream, records)
+        match self.encrypt(pieces, &mut records) {
+            Ok(()) => self.write_records_to(stream, records),
+            Err(_) => self.abort(stream),
+        }
+    }
+
+    /// Ends the connection after an encryption that has failed: the keys of TLS 1.2 may encrypt no further record. A
+    /// part of the data is lost, so the client must not get later data or close_notify.
+    fn abort(&mut self, stream: &Bound<'_, StreamTransport>) -> PyResult<WriteOutcome> {
+        self.stop_writing();
+        StreamTransport::end_at_once(stream).map(|()| WriteOutcome::Lost)
+    }
+
+    fn stop_writing(&mut self) {
+        self.waiting = VecDeque::new();
+        self.waiting_bytes = 0;
+        if self.phase != Phase::Over {
+            self.phase = Phase::Closing;
+        }
     }
 
     fn write_records_to(
@@ -164,7 +188,7 @@ impl TlsServerState {
     }
 
     /// Encrypts a part of the data that waits.
-    fn encrypt_batch(&mut self) -> PyResult<Vec<u8>> {
+    fn encrypt_batch(&mut self) -> Result<Vec<u8>, Failure> {
         let (mut batch, mut room) = (Vec::new(), BATCH_BYTES);
         while room > 0
             && let Some(piece) = self.waiting.front_mut()
@@ -186,11 +210,9 @@ impl TlsServerState {
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
         records: &mut Vec<u8>,
-    ) -> PyResult<()> {
+    ) -> Result<(), Failure> {
         match &mut self.session {
-            Some(session) => session
-                .encrypt(pieces, records)
-                .map_err(|failure| PyConnectionAbortedError::new_err(failure.to_string())),
+            Some(session) => session.encrypt(pieces, records),
             None => Ok(()),
         }
     }

@@ -61,6 +61,11 @@ impl StreamTransport {
         }
     }
 
+    /// Ends the connection at once. No Python code runs.
+    pub fn end_at_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+        BaseTransport::force_close(slf.as_super(), None)
+    }
+
     /// Pauses the protocol if a write has filled the queue.
     pub fn apply_write_outcome(slf: &Bound<'_, Self>, outcome: WriteOutcome) -> PyResult<()> {
         Self::apply_outcome(slf.as_super(), outcome)

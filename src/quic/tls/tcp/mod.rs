@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use rustls::{
     SupportedCipherSuite,
+    crypto::CryptoProvider,
     server::NoServerSessionStorage,
     version::{TLS12, TLS13},
 };
@@ -54,7 +55,13 @@ pub struct TcpServerSetup {
 
 impl TcpServerSetup {
     pub fn new(settings: &TcpServerSettings) -> Result<Self, ConfigError> {
-        let mut provider = provider_with_ed448();
+        Self::with_provider(settings, provider_with_ed448())
+    }
+
+    fn with_provider(
+        settings: &TcpServerSettings,
+        mut provider: CryptoProvider,
+    ) -> Result<Self, ConfigError> {
         // AES-128-GCM comes first, as over QUIC.
         provider.cipher_suites.sort_by_key(|suite| order(*suite));
         let provider = Arc::new(provider);

@@ -23,6 +23,8 @@ pub struct ServerSession {
     has_peer_closed: bool,
     has_closed: bool,
     has_failed: bool,
+    /// The keys may encrypt no further record (TLS 1.2 cannot change them).
+    is_exhausted: bool,
 }
 
 /// The reason for which a connection has ended. The alert for the client is among the records.
@@ -52,6 +54,7 @@ impl ServerSession {
             has_peer_closed: false,
             has_closed: false,
             has_failed: false,
+            is_exhausted: false,
         })
     }
 
@@ -134,7 +137,11 @@ impl ServerSession {
         })
     }
 
-    /// Encrypts `pieces`. Small pieces share a record. Does nothing after [`close`](Self::close) or a failure.
+    /// Encrypts `pieces`. Small pieces share a record. Does nothing after [`close`](Self::close) or after a failure of
+    /// received bytes.
+    ///
+    /// If this fails, a part of the data is lost, and each later call fails. The caller has to end the connection
+    /// without close_notify, which would tell the client that its data is complete.
     pub fn encrypt<'a>(
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -142,6 +149,9 @@ impl ServerSession {
     ) -> Result<(), Failure> {
         if self.has_closed || self.has_failed {
             return Ok(());
+        }
+        if self.is_exhausted {
+            return Err(Failure(rustls::Error::EncryptError));
         }
         let written = self.with_traffic(records, |traffic, records| {
             let mut short = Vec::new();
@@ -167,7 +177,7 @@ impl ServerSession {
         match written {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) => {
-                self.has_failed = true;
+                self.is_exhausted = true;
                 Err(Failure(rustls::Error::EncryptError))
             }
             None => Err(Failure(rustls::Error::HandshakeNotComplete)),
@@ -177,7 +187,8 @@ impl ServerSession {
     /// Ends this side with close_notify (RFC 8446 section 6.1). Before the end of the handshake, there is nothing to
     /// close.
     pub fn close(&mut self, records: &mut Vec<u8>) {
-        if self.has_failed || std::mem::replace(&mut self.has_closed, true) {
+        let cannot_close = self.has_failed || self.is_exhausted;
+        if cannot_close || std::mem::replace(&mut self.has_closed, true) {
             return;
         }
         // No data can follow, so an error has no consequence.

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::BytesMut;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use rustls::{
+    CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    Tls12CipherSuite,
+};
 
 use super::*;
 use crate::tls::random::random_bytes;
@@ -142,4 +145,49 @@ fn bytes_of_an_incomplete_record_keep_no_large_buffer() {
     assert_eq!(server.incoming_bytes(), 1);
 }
 
+/// A provider whose keys of TLS 1.2 may encrypt only a few records.
+fn provider_of_short_keys() -> CryptoProvider {
+    let mut provider = provider_with_ed448();
+    for suite in &mut provider.cipher_suites {
+        if let SupportedCipherSuite::Tls12(kept) = suite {
+            let common = CipherSuiteCommon {
+                suite: kept.common.suite,
+                hash_provider: kept.common.hash_provider,
+                confidentiality_limit: RECORDS_MAX,
+            };
+            // rustls requires static suites.
+            *suite = SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
+                common,
+                ..**kept
+            })));
+        }
+    }
+    provider
+}
+
+#[test]
+fn nothing_is_encrypted_after_the_limit_of_records() {
+    let setup = TcpServerSetup::with_provider(&settings(), provider_of_short_keys()).unwrap();
+    let mut pair = Pair::with(&TLS12, &setup);
+    let encrypt = |server: &mut ServerSession| {
+        let mut records = Vec::new();
+        let piece = &b"data"[..];
+        let outcome = server.encrypt(std::iter::once(piece), &mut records);
+        outcome.map(|()| records)
+    };
+    let mut count = 0;
+    while let Ok(records) = encrypt(&mut pair.server) {
+        assert_eq!(pair.deliver(&records), b"data");
+        count += 1;
+        assert!(count < RECORDS_MAX);
+    }
+    assert!(count > 0);
+    // No later data may follow the data that is lost, and no close_notify.
+    assert!(encrypt(&mut pair.server).is_err());
+    let mut records = Vec::new();
+    pair.server.close(&mut records);
+    assert_eq!(records, b"");
+}
+
+const RECORDS_MAX: u64 = 8;
 const LARGE_BYTES: usize = 120 << 10;
