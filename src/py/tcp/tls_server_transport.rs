@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::tcp_output::Closing;
 use uringcore_limits::memory_budget::{Account, Holding};
@@ -34,6 +34,7 @@ use uringcore_quic::tls::ServerSession;
 use super::connection_info::Ends;
 use super::lower_transport::LowerTransport;
 use super::server_connections::{TcpConnection, TcpService};
+use crate::capi::exception_conversion::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::transport::native_protocol::{NativeProtocol, NativeReceive, is_admitted_by};
 
@@ -472,13 +473,36 @@ impl TlsServerTransport {
         });
         let service = this.service.get();
         service.leave_handshake(py, id);
-        match this.get_protocol(py) {
-            Some(app) => app
-                .bind(py)
-                .call_method1(intern!(py, "connection_made"), (slf,))
-                .map(drop),
-            None => Ok(()),
+        let Some(app) = this.get_protocol(py) else {
+            return Ok(());
+        };
+        let app = app.bind(py);
+        match app.call_method1(intern!(py, "connection_made"), (slf,)) {
+            Ok(_) => Ok(()),
+            Err(error) => Self::not_made(slf, app, error),
         }
+    }
+
+    /// Ends a connection whose protocol has raised an exception in `connection_made`: no time limit applies to it any
+    /// more, and none yet. The loop's exception handler gets the exception, of any type.
+    fn not_made(slf: &Bound<'_, Self>, app: &Bound<'_, PyAny>, error: PyErr) -> PyResult<()> {
+        let py = slf.py();
+        let aborted = Self::abort(slf);
+        if is_exit(py, &error) {
+            return Err(error);
+        }
+        let context = PyDict::new(py);
+        context.set_item(
+            intern!(py, "message"),
+            "Exception in protocol.connection_made()",
+        )?;
+        context.set_item(intern!(py, "exception"), error.into_value(py))?;
+        context.set_item(intern!(py, "transport"), slf)?;
+        context.set_item(intern!(py, "protocol"), app)?;
+        let asgi = slf.get().service.get().asgi.get();
+        let event_loop = asgi.event_loop.bind(py);
+        event_loop.call_method1(intern!(py, "call_exception_handler"), (context,))?;
+        aborted
     }
 
     /// Passes decrypted data to the protocol, which `connection_made` may have replaced.

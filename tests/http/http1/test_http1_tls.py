@@ -324,6 +324,20 @@ def test_bytes_of_unfinished_handshakes_count_for_the_memory_of_all_clients(star
             assert get(secure) == b"hello"
 
 
+def test_a_protocol_that_cannot_begin_ends_the_connection_with_a_report(start_tls):
+    server = start_tls(app="tests.http.failing_connection_made:app")
+    for number, error in enumerate(("RuntimeError", "ConnectionError"), 1):
+        with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
+            with connected(server, context_for(server)) as secure:
+                assert secure.recv(100) == b""
+        # The loop's exception handler writes this, also for errors that are usual in a network.
+        report = r"Exception in protocol.connection_made\(\)"
+        server.wait_log(rf"(?s)({report}.*){{{number}}}{error}: there is no protocol")
+    with connected(server, context_for(server)) as secure:
+        secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert secure.recv(100).startswith(b"HTTP/1.1 204")
+
+
 def test_records_may_arrive_byte_by_byte(start_tls):
     server = start_tls()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
