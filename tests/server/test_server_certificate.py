@@ -207,16 +207,16 @@ def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog, mo
     logging.getLogger("uvicorn.error").addHandler(caplog.handler)
 
     class Listener:
-        def reload(self):
-            if http == "h11":
-                os.remove(renewable[1])
+        """HTTP/3 has the certificate of TCP at any time."""
 
-    if http == "native":
-        # Its files are read before the listener's are.
-        check = config._check_certificate
-        monkeypatch.setattr(
-            config, "_check_certificate", lambda: (check(), os.remove(renewable[1]))
-        )
+        def reload(self):
+            assert config.quic.certificate == shown
+
+    # TLS of the extension reads the files after the first of these steps, CPython's after the second.
+    step = "_check_certificate" if http == "native" else "_load_into"
+    done = getattr(config, step)
+    monkeypatch.setattr(config, step, lambda *given: (done(*given), os.remove(renewable[1])))
+    shown = config.quic.certificate
     before = config.tls_setup
     try:
         keeper = CertificateReloader(config)
@@ -224,7 +224,9 @@ def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog, mo
     finally:
         logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
     assert "The certificate was not reloaded: " in caplog.text
+    assert str(renewable[1]) in caplog.text
     assert config.tls_setup is before
+    assert config.quic.certificate == shown
     # The next check reads the files again.
     keeper.has_changed()
     assert keeper.has_changed()

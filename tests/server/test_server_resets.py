@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -224,31 +225,72 @@ def test_sighup_changes_the_reset_key_of_workers(crowd, key):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_keys_that_the_socket_refuses_are_read_again(certificate, key, caplog):
-    """A reload that fails leaves the server as it was, and the next SIGHUP tries once more."""
-    cert, cert_key = certificate
+class Listener:
+    """Records the keys that HTTP/3 gets, and raises the given exceptions at first."""
+
+    def __init__(self, made, *refusals):
+        self.made, self.refusals, self.tokens = made, list(refusals), []
+
+    def reload(self):
+        self.tokens.append(self.made.quic.token_key)
+        if self.refusals:
+            raise self.refusals.pop()
+
+
+@pytest.fixture
+def made(certificate, key, tmp_path):
+    """Returns a loaded ``Config`` with both kinds of keys in one file, and a copy of the certificate."""
+    files = [shutil.copy(path, tmp_path) for path in certificate]
+    secret = Path(key).read_bytes()
     made = config.Config(
         APPLICATION,
-        ssl_certfile=cert,
-        ssl_keyfile=cert_key,
-        http3_reset_key=Path(key).read_bytes(),
+        ssl_certfile=files[0],
+        ssl_keyfile=files[1],
+        http3_reset_key=secret,
+        http3_token_key=secret,
         log_config=None,
     )
-    made.keys.files["reset"] = key
+    made.keys.files.update(reset=key, token=key)
     made.load()
-    before = made.keys.reset
-    refusals = [QuicConfigurationError("stateless_reset_key", "the socket shares its port")]
+    return made
 
-    class Listener:
-        def reload(self):
-            if refusals:
-                raise refusals.pop()
 
+def test_keys_that_the_socket_refuses_are_read_again(made, key, caplog):
+    """A reload that fails leaves the server as it was, and the next SIGHUP tries once more."""
+    before, tls = made.keys.reset, made.tls_setup
+    refusal = QuicConfigurationError("stateless_reset_key", "the socket shares its port")
+    listener = Listener(made, refusal)
     rotate(key)
-    made.reload_keys(Listener())
+    made.reload_keys(listener)
     assert "The keys were not reloaded" in caplog.text
     assert "the socket shares its port" in caplog.text
     assert made.keys.reset == before == made.quic.stateless_reset_key
-    made.reload_keys(Listener())
+    assert made.tls_setup is tls
+    # Another socket of the listener may have had the new keys.
+    assert listener.tokens[-1] == made.keys.token
+    made.reload_keys(listener)
     assert made.keys.reset[1:] == before
     assert made.quic.stateless_reset_key == made.keys.reset
+    assert made.tls_setup is not tls
+
+
+def test_keys_change_for_both_transports_or_for_none(made, key, caplog):
+    """TLS over TCP reads the certificate again for new keys, and cannot while that is renewed."""
+    before, tls = made.keys.token, made.tls_setup
+    listener = Listener(made)
+    certificate = Path(made.ssl_certfile)
+    text = certificate.read_text()
+    rotate(key)
+    for change in (certificate.unlink, lambda: certificate.write_text("nonsense")):
+        change()
+        caplog.clear()
+        made.reload_keys(listener)
+        assert "The keys were not reloaded" in caplog.text
+        assert str(certificate) in caplog.text
+        assert made.keys.token == before == made.quic.token_key
+        assert made.tls_setup is tls
+    assert all(tokens == before for tokens in listener.tokens)
+    certificate.write_text(text)
+    made.reload_keys(listener)
+    assert listener.tokens[-1] == made.keys.token != before
+    assert made.tls_setup is not tls

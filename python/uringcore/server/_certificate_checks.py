@@ -19,7 +19,13 @@ from uringcore.quic._errors import QuicConfigurationError
 from uringcore.server._startup_errors import StartupError
 from uringcore.tls import load_pem_x509_certificates
 
-__all__ = ["check_certificate", "quic_refusal"]
+__all__ = [
+    "check_certificate",
+    "clients_without_authorities",
+    "load_chain",
+    "quic_refusal",
+    "tcp_refusal",
+]
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -84,6 +90,11 @@ def load_chain(context: ssl.SSLContext, config: Config) -> None:
                 f"certificate and its key in PEM ({exc.reason or exc})"
             )
         raise StartupError(text) from None
+    except OSError as exc:
+        # The files were changed after they were read. OpenSSL does not say which one it could not open.
+        raise StartupError(
+            f"--ssl-certfile/--ssl-keyfile: {certfile}, {keyfile}: {exc.strerror}"
+        ) from None
 
 
 def set_clients(context: ssl.SSLContext, config: Config) -> None:
@@ -101,9 +112,14 @@ def set_clients(context: ssl.SSLContext, config: Config) -> None:
                 f"--ssl-ca-certs: {config.ssl_ca_certs} has no certificate in PEM"
             ) from None
     elif wanted != ssl.CERT_NONE:
-        raise StartupError(
-            f"--ssl-cert-reqs {int(wanted)} needs --ssl-ca-certs: the authorities of the clients"
-        )
+        raise clients_without_authorities(wanted)
+
+
+def clients_without_authorities(wanted: int) -> StartupError:
+    """Returns the error for clients that need a certificate which nothing could verify."""
+    return StartupError(
+        f"--ssl-cert-reqs {int(wanted)} needs --ssl-ca-certs: the authorities of the clients"
+    )
 
 
 def check_dates(certfile: Any) -> None:
@@ -125,6 +141,17 @@ def check_dates(certfile: Any) -> None:
 
 def quic_refusal(config: Config, error: Exception) -> StartupError:
     """Returns the error for files that TLS over TCP accepts and HTTP/3 does not."""
+    text = refusal_text(config, error)
+    return StartupError(f"HTTP/3 cannot use {text} (--no-http3 serves without HTTP/3)")
+
+
+def tcp_refusal(config: Config, error: Exception) -> StartupError:
+    """Returns the error for renewed files that TLS over TCP cannot use."""
+    return StartupError(f"TLS over TCP cannot use {refusal_text(config, error)}")
+
+
+def refusal_text(config: Config, error: Exception) -> str:
+    """Returns the option and the file of an error, and its reason."""
     option, path = "the certificate", ""
     said = str(error)
     if isinstance(error, QuicConfigurationError):
@@ -135,7 +162,7 @@ def quic_refusal(config: Config, error: Exception) -> StartupError:
             "cafile": ("--ssl-ca-certs", config.ssl_ca_certs),
         }
         if error.field in files:
-            option, path = files[error.field][0], f": {files[error.field][1]}"
-    return StartupError(
-        f"HTTP/3 cannot use {option}{path}: {said} (--no-http3 serves without HTTP/3)"
-    )
+            option, file = files[error.field]
+            # Some errors name the file themselves.
+            path = "" if file is None or said.startswith(f"{file}: ") else f": {file}"
+    return f"{option}{path}: {said}"

@@ -14,7 +14,7 @@ import secrets
 import socket
 import ssl
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,7 +32,7 @@ from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
-from uringcore.server._certificate_checks import check_certificate, quic_refusal
+from uringcore.server._certificate_checks import check_certificate, load_chain, quic_refusal
 from uringcore.server._file_change_detection import Signature, signature
 from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._lifespan import Lifespan
@@ -79,7 +79,18 @@ SEND_BUFFER_LOW = 32 * 1024
 # /dev/shm.
 SHARED_SESSIONS = 16384
 
+# The fields of QUIC's configuration that a reload changes.
+CREDENTIALS = (
+    "certificate",
+    "certificate_chain",
+    "private_key",
+    "stateless_reset_key",
+    "token_key",
+)
+
 logger = logging.getLogger("uvicorn.error")
+
+_NewTLS = tuple[TlsServerSetup, str | None]
 
 
 class _Listener(Protocol):
@@ -408,49 +419,76 @@ class Config(UvicornConfig):
 
         Raises :class:`StartupError` and changes nothing if they cannot be used.
         """
-        self._check_certificate()
-        tls = None if self.tls_setup is None else new_setup(self)
-        quic, before = self.quic, None
-        if quic is not None and listener is not None:
-            before = quic.certificate, quic.certificate_chain, quic.private_key
-            try:
-                self._load_into(quic)
-                listener.reload()
-            except (ImportError, OSError, ValueError) as exc:
-                quic.certificate, quic.certificate_chain, quic.private_key = before
-                raise quic_refusal(self, exc) from None
-        if tls is not None:
+        with self._restoring(listener):
+            self._check_certificate()
+            tls = self._new_tls()
+            quic = None if listener is None else self.quic
+            if quic is not None:
+                with self._refusing():
+                    self._load_into(quic)
+                    quic.setup()
+            if self.ssl is not None:
+                load_chain(self.ssl, self)
+            if quic is not None and listener is not None:
+                with self._refusing():
+                    listener.reload()
             self._renew_tls(tls)
-        if self.ssl is not None:
-            assert self.ssl_certfile is not None
-            password = self.ssl_keyfile_password or ""
-            self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
 
-    def _renew_tls(self, setup: TlsServerSetup) -> None:
-        self.tls_setup = setup
-        if self.http1 is not None:
-            self.http1.renew_tls(setup, self.server_certificate_pem)
+    def _new_tls(self) -> _NewTLS | None:
+        """Reads the files for TLS over TCP; ``None`` if CPython's ``ssl`` or nothing does it."""
+        return None if self.tls_setup is None else (new_setup(self), self.server_certificate_pem)
+
+    def _renew_tls(self, new: _NewTLS | None) -> None:
+        if new is not None:
+            self.tls_setup, pem = new
+            if self.http1 is not None:
+                self.http1.renew_tls(self.tls_setup, pem)
 
     def reload_keys(self, listener: _Listener | None) -> None:
-        """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each
-        key that has changed. If a file or the socket cannot be used, it logs an error and keeps the keys."""
-        before = self.keys.token, self.keys.reset
+        """Reads the files of the keys again, for new connections of TCP and of ``listener``, and logs a line
+        for each key that has changed. If a file or the socket cannot be used, it logs an error and keeps the
+        keys of both."""
         try:
-            changed = self.keys.read_again()
-            if changed and self.quic is not None and listener is not None:
-                self._set_keys(self.quic)
-                listener.reload()
-            if "token" in changed and self.tls_setup is not None:
-                self._renew_tls(new_setup(self))
+            with self._restoring(listener):
+                changed = self.keys.read_again()
+                tls = self._new_tls() if "token" in changed else None
+                if changed and self.quic is not None and listener is not None:
+                    self._set_keys(self.quic)
+                    listener.reload()
+                self._renew_tls(tls)
         except (StartupError, OSError, ValueError) as exc:
-            self.keys.token, self.keys.reset = before
-            if self.quic is not None:
-                self._set_keys(self.quic)
             logger.error("The keys were not reloaded: %s", exc)
             return
         for kind in changed:
             warn_if_exposed(self.keys.files[kind], logger)
             logger.info("The %s key was reloaded from %s", kind, self.keys.files[kind])
+
+    @contextlib.contextmanager
+    def _restoring(self, listener: _Listener | None) -> Iterator[None]:
+        """A context that undoes the changes of keys and of QUIC's configuration if it is left by an
+        exception."""
+        quic, keys = self.quic, (self.keys.token, self.keys.reset)
+        fields = {} if quic is None else {name: getattr(quic, name) for name in CREDENTIALS}
+        try:
+            yield
+        except BaseException:
+            self.keys.token, self.keys.reset = keys
+            if quic is not None:
+                for name, value in fields.items():
+                    setattr(quic, name, value)
+            if quic is not None and listener is not None:
+                # If one of several sockets has failed, those before it have the new setup.
+                with contextlib.suppress(OSError, ValueError):
+                    listener.reload()
+            raise
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """A context whose errors become errors about the files that HTTP/3 uses."""
+        try:
+            yield
+        except (ImportError, OSError, ValueError) as exc:
+            raise quic_refusal(self, exc) from None
 
     def _set_keys(self, quic: QuicConfiguration) -> None:
         quic.token_key = self.keys.token or None

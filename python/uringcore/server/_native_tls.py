@@ -21,7 +21,7 @@ from uringcore._uringcore import TlsServerSetup
 from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server._startup_errors import StartupError
+from uringcore.server._certificate_checks import tcp_refusal
 
 __all__ = ["ALPN", "new_setup", "offer_versions", "setup_or_none", "with_alpn"]
 
@@ -62,11 +62,11 @@ def reason_for_openssl(config: Any) -> str | None:
 
 
 def new_setup(config: Any) -> TlsServerSetup:
-    """Reads renewed files. Raises :class:`StartupError`."""
+    """Reads renewed files. Raises :class:`StartupError`, which names the file."""
     try:
         return make_setup(config)
-    except (ImportError, QuicConfigurationError) as exc:
-        raise StartupError(f"TLS over TCP cannot use it: {exc}") from None
+    except (ImportError, OSError, QuicConfigurationError) as exc:
+        raise tcp_refusal(config, exc) from None
 
 
 def make_setup(config: Any) -> TlsServerSetup:
