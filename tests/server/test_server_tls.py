@@ -14,6 +14,8 @@ from tests.support.handmade_certificates import self_signed
 from uringcore.http3._unpooled_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server import Config, _native_tls
+from uringcore.server._startup_errors import StartupError
 
 start = starting(ForkedServer)
 
@@ -120,3 +122,20 @@ def test_certificates_of_clients(start, tmp_path, backend, wanted, authority):
     else:
         with pytest.raises(QuicConnectionError):
             get_with(server, None)
+
+
+@pytest.mark.parametrize("wanted", [ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED])
+def test_certificates_of_clients_are_never_left_out_for_want_of_authorities(certificate, wanted):
+    """The options are checked, and a program may change them afterwards."""
+    made = Config(
+        "tests.server.application:app",
+        ssl_certfile=certificate[0],
+        ssl_keyfile=certificate[1],
+        ssl_ca_certs=certificate[0],
+        ssl_cert_reqs=wanted,
+        log_config=None,
+    )
+    made.load()
+    made.ssl_ca_certs = None
+    with pytest.raises(StartupError, match=f"--ssl-cert-reqs {int(wanted)} needs --ssl-ca-certs"):
+        _native_tls.setup_or_none(made)

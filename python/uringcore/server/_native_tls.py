@@ -21,7 +21,7 @@ from uringcore._uringcore import TlsServerSetup
 from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server._certificate_checks import tcp_refusal
+from uringcore.server._certificate_checks import clients_without_authorities, tcp_refusal
 
 __all__ = ["ALPN", "new_setup", "offer_versions", "setup_or_none", "with_alpn"]
 
@@ -73,8 +73,11 @@ def make_setup(config: Any) -> TlsServerSetup:
     """Reads the certificate's files.
 
     Raises :class:`QuicConfigurationError`, and ``ImportError`` for an encrypted key without the package that
-    decrypts it.
+    decrypts it; :class:`StartupError` if clients need a certificate that nothing could verify.
     """
+    if config.ssl_cert_reqs and config.ssl_ca_certs is None:
+        # Without authorities the extension would ask clients for no certificate.
+        raise clients_without_authorities(config.ssl_cert_reqs)
     files = QuicConfiguration(
         is_client=False,
         verify_mode=ssl.VerifyMode(config.ssl_cert_reqs) if config.ssl_cert_reqs else None,
