@@ -16,6 +16,8 @@ from uvicorn.config import Config
 
 from uringcore._uringcore import certificate_validity
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server._sni_certificates import load_sni_certificates
 from uringcore.server._startup_errors import StartupError
 from uringcore.tls import load_pem_x509_certificates
 
@@ -30,7 +32,7 @@ __all__ = [
 logger = logging.getLogger("uvicorn.error")
 
 
-def check_certificate(config: Config) -> None:
+def check_certificate(config: Any) -> None:
     """Raises :class:`StartupError`; logs a warning if clients will refuse the certificate for its dates."""
     if not config.ssl_certfile:
         raise StartupError("--ssl-keyfile needs --ssl-certfile too")
@@ -55,7 +57,11 @@ def check_certificate(config: Config) -> None:
                 f"--ssl-ciphers: OpenSSL has no cipher of {config.ssl_ciphers!r} "
                 "(`openssl ciphers` lists them)"
             ) from None
-    check_dates(config.ssl_certfile)
+    load_sni_certificates(
+        QuicConfiguration(is_client=False), config.sni_certificates, config.ssl_keyfile_password
+    )
+    for certfile in (config.ssl_certfile, *(one.certfile for one in config.sni_certificates)):
+        check_dates(certfile)
 
 
 def context_of(version: int) -> ssl.SSLContext:

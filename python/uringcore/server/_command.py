@@ -172,6 +172,13 @@ def our_options() -> list[click.Parameter]:
             "balancer that routes packets by connection ID: behind any other, anybody could end connections.",
         ),
         click.Option(
+            ["--ssl-sni-certificate"],
+            metavar="HOST=CERTFILE:KEYFILE",
+            multiple=True,
+            help="Certificate for clients that request this host, over each HTTP version; others get that of "
+            "--ssl-certfile. *.NAME stands for all hosts with one more label.",
+        ),
+        click.Option(
             ["--http3-log-lines"],
             type=click.IntRange(min=1),
             default=10,

@@ -52,6 +52,11 @@ from uringcore.server._option_checks import (
 from uringcore.server._request_log import log_config
 from uringcore.server._secret_keys import ServerKeys
 from uringcore.server._shared_process_folder import SharedFolder, close_in
+from uringcore.server._sni_certificates import (
+    SNICertificate,
+    load_sni_certificates,
+    parse_sni_certificates,
+)
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._web_options import WebOptions, web_options
 
@@ -83,6 +88,7 @@ SHARED_SESSIONS = 16384
 CREDENTIALS = (
     "certificate",
     "certificate_chain",
+    "named_certificates",
     "private_key",
     "stateless_reset_key",
     "token_key",
@@ -128,6 +134,9 @@ class Config(UvicornConfig):
     - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the load balancer
       routes packets to them by connection ID; ``None`` gives each machine a key of its own. See
       :mod:`uringcore.server._stateless_reset_key`.
+    - ``ssl_sni_certificate``: ``HOST=CERTFILE:KEYFILE`` for each further host of TLS: clients that request it
+      (server name indication) get this certificate, and others that of ``ssl_certfile``. One file may contain
+      both; ``*.`` and a name stands for all names with one more label. Needs native ``http``.
     - ``http3_log_lines``: log lines that one HTTP/3 client may cause at once, besides its access lines; then
       one a minute. All clients together may cause 20 times as many. One line a minute counts the dropped
       ones. Each process of ``workers`` counts for itself. An exception that an application raises after its
@@ -179,6 +188,7 @@ class Config(UvicornConfig):
         http3_reset_key: bytes | None = None,
         http3_reset_group: str | None = None,
         http3_log_lines: int = 10,
+        ssl_sni_certificate: Sequence[str] = (),
         http3_qlog_dir: str | None = None,
         log_format: str = "text",
         metrics_path: str | None = None,
@@ -234,6 +244,9 @@ class Config(UvicornConfig):
         check_protocols(http3_connect)
         self.http3_connect: tuple[str, ...] = tuple(http3_connect)
         self.http3_log_lines = http3_log_lines
+        self.sni_certificates: tuple[SNICertificate, ...] = parse_sni_certificates(
+            ssl_sni_certificate
+        )
         self.log_format = log_format
         self.http3_qlog_dir = http3_qlog_dir
         self.metrics_path = metrics_path
@@ -383,8 +396,9 @@ class Config(UvicornConfig):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.is_ssl and self.ssl_context_factory is None:
-            # The first process has logged the warning about the key, so this one does not repeat it.
-            mark_checked(self._key_file)
+            # The first process has logged the warning about each key, so this one does not repeat it.
+            for path in (self._key_file, *(one.keyfile for one in self.sni_certificates)):
+                mark_checked(path)
 
     @property
     def _key_file(self) -> str:
@@ -497,6 +511,7 @@ class Config(UvicornConfig):
     def _load_into(self, quic: QuicConfiguration) -> None:
         assert self.ssl_certfile is not None
         quic.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password)
+        load_sni_certificates(quic, self.sni_certificates, self.ssl_keyfile_password)
 
     def cleanup(self) -> None:
         """Removes the files that were made for this run."""
@@ -504,14 +519,19 @@ class Config(UvicornConfig):
 
     @property
     def certificate_files(self) -> list[str]:
-        """The files of the certificate: the one with its chain, and the key's if that is another."""
+        """The files of the certificate: the one with its chain, and the key's if that is another. Those of
+        further hosts follow."""
         files = (self.ssl_certfile, self.ssl_keyfile)
-        return [os.fspath(path) for path in files if path is not None]
+        others = (path for one in self.sni_certificates for path in (one.certfile, one.keyfile))
+        return [*(os.fspath(path) for path in files if path is not None), *others]
 
     @property
     def server_certificate_pem(self) -> str | None:
-        """The certificate file's text, for ASGI's ``tls`` extension."""
-        return None if self.ssl_certfile is None else Path(self.ssl_certfile).read_text()
+        """The certificate file's text, for ASGI's ``tls`` extension; ``None`` if clients get several
+        certificates."""
+        if self.ssl_certfile is None or self.sni_certificates:
+            return None
+        return Path(self.ssl_certfile).read_text()
 
     def _make_dev_certificate(self) -> None:
         if self.ssl_certfile or self.ssl_keyfile:
@@ -545,6 +565,12 @@ class Config(UvicornConfig):
     def _check_certificate(self) -> None:
         if self.is_ssl and self.ssl_context_factory is None:
             check_certificate(self)
+            if self.sni_certificates and not self.is_native_http:
+                raise StartupError("--ssl-sni-certificate: needs --http native")
+        elif self.sni_certificates:
+            raise StartupError(
+                "--ssl-sni-certificate: needs --ssl-certfile, the certificate of all other clients"
+            )
         elif self.web.redirect_http is not None:
             raise StartupError("--redirect-http: needs a certificate (--ssl-certfile, --dev-cert)")
 

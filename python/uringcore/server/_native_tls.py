@@ -22,6 +22,8 @@ from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._certificate_checks import clients_without_authorities, tcp_refusal
+from uringcore.server._sni_certificates import load_sni_certificates
+from uringcore.server._startup_errors import StartupError
 
 __all__ = ["ALPN", "new_setup", "offer_versions", "setup_or_none", "with_alpn"]
 
@@ -37,7 +39,8 @@ ContextFactory = Callable[[Any, Callable[[], ssl.SSLContext]], ssl.SSLContext]
 
 
 def setup_or_none(config: Any) -> TlsServerSetup | None:
-    """Returns the settings of rustls; ``None`` if CPython's ``ssl`` has to be used, which is logged."""
+    """Returns the settings of rustls; ``None`` if CPython's ``ssl`` has to be used, which is logged. Raises
+    :class:`StartupError`."""
     why = reason_for_openssl(config)
     if why is None:
         try:
@@ -46,6 +49,8 @@ def setup_or_none(config: Any) -> TlsServerSetup | None:
             why = f"{exc.field}: {exc.message}"
         except ImportError as exc:
             why = str(exc)
+    if config.sni_certificates:
+        raise StartupError(f"--ssl-sni-certificate: Python's ssl module cannot use it: {why}")
     logger.info("TLS over TCP uses Python's ssl module: %s", why)
     return None
 
@@ -83,6 +88,7 @@ def make_setup(config: Any) -> TlsServerSetup:
         verify_mode=ssl.VerifyMode(config.ssl_cert_reqs) if config.ssl_cert_reqs else None,
     )
     files.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_keyfile_password)
+    load_sni_certificates(files, config.sni_certificates, config.ssl_keyfile_password)
     if config.ssl_ca_certs is not None:
         files.load_verify_locations(cafile=str(config.ssl_ca_certs))
     chain, key = identity(files)

@@ -67,7 +67,7 @@ class RedirectPort:
         config: Any = server.config
         self._config = config
         self._https_port: int = config.web.redirect_https_port or https_port(server)
-        self._certificate: bytes | None = None
+        self._certificates: list[bytes] = []
         self._signature: Signature | None = None
         asgi = AsgiService(
             self._answer,
@@ -125,7 +125,7 @@ class RedirectPort:
         await send({"type": "http.response.body", "body": b""})
 
     def _authority(self, host: str) -> bytes | None:
-        """Returns the host and port of the redirect; ``None`` if the server's certificate is not for this
+        """Returns the host and port of the redirect; ``None`` if no certificate of the server is for this
         host."""
         matched = HOST.fullmatch(host)
         if matched is None:
@@ -137,12 +137,15 @@ class RedirectPort:
         return (name if self._https_port == HTTPS_PORT else f"{name}:{self._https_port}").encode()
 
     def _is_mine(self, name: str) -> bool:
-        files = self._config.certificate_files
-        found = signature(files)
+        config = self._config
+        found = signature(config.certificate_files)
         if found != self._signature:
             # The first request, or a renewed certificate. While the file cannot be read, the former one
             # stays.
             with contextlib.suppress(OSError, ValueError):
-                self._certificate = load_pem_x509_certificates(Path(files[0]).read_bytes())[0]
+                files = (config.ssl_certfile, *(one.certfile for one in config.sni_certificates))
+                self._certificates = [
+                    load_pem_x509_certificates(Path(file).read_bytes())[0] for file in files
+                ]
                 self._signature = found
-        return self._certificate is not None and certificate_is_for(self._certificate, name)
+        return any(certificate_is_for(certificate, name) for certificate in self._certificates)
