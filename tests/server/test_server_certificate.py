@@ -213,7 +213,7 @@ def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog, mo
             assert config.quic.certificate == shown
 
     # TLS of the extension reads the files after the first of these steps, CPython's after the second.
-    step = "_check_certificate" if http == "native" else "_load_into"
+    step = "check_certificates" if http == "native" else "load_certificates_into"
     done = getattr(config, step)
     monkeypatch.setattr(config, step, lambda *given: (done(*given), os.remove(renewable[1])))
     shown = config.quic.certificate

@@ -21,6 +21,7 @@ from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, mark, 
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.server import _config as config
 from uringcore.server import _stateless_reset_key as reset_key
+from uringcore.server._credential_reload import reload_keys
 from uringcore.server._startup_errors import StartupError
 
 start = starting(ForkedServer)
@@ -261,14 +262,14 @@ def test_keys_that_the_socket_refuses_are_read_again(made, key, caplog):
     refusal = QuicConfigurationError("stateless_reset_key", "the socket shares its port")
     listener = Listener(made, refusal)
     rotate(key)
-    made.reload_keys(listener)
+    reload_keys(made, listener)
     assert "The keys were not reloaded" in caplog.text
     assert "the socket shares its port" in caplog.text
     assert made.keys.reset == before == made.quic.stateless_reset_key
     assert made.tls_setup is tls
     # Another socket of the listener may have had the new keys.
     assert listener.tokens[-1] == made.keys.token
-    made.reload_keys(listener)
+    reload_keys(made, listener)
     assert made.keys.reset[1:] == before
     assert made.quic.stateless_reset_key == made.keys.reset
     assert made.tls_setup is not tls
@@ -284,13 +285,13 @@ def test_keys_change_for_both_transports_or_for_none(made, key, caplog):
     for change in (certificate.unlink, lambda: certificate.write_text("nonsense")):
         change()
         caplog.clear()
-        made.reload_keys(listener)
+        reload_keys(made, listener)
         assert "The keys were not reloaded" in caplog.text
         assert str(certificate) in caplog.text
         assert made.keys.token == before == made.quic.token_key
         assert made.tls_setup is tls
     assert all(tokens == before for tokens in listener.tokens)
     certificate.write_text(text)
-    made.reload_keys(listener)
+    reload_keys(made, listener)
     assert listener.tokens[-1] == made.keys.token != before
     assert made.tls_setup is not tls

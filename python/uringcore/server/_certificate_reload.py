@@ -1,24 +1,20 @@
-"""Reload of a server's certificate that is renewed while the server runs: new connections get the new one.
+"""Detection of a server's certificate that is renewed while the server runs: new connections get the new one.
 
-_config.py and the QUIC configuration parse the certificate.
+_credential_reload.py reads the files.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 from uringcore.server._config import Config
+from uringcore.server._credential_reload import Listener, reload_certificate
 from uringcore.server._file_change_detection import signature
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["CertificateReloader"]
 
 logger = logging.getLogger("uvicorn.error")
-
-
-class _Listener(Protocol):
-    def reload(self) -> None: ...
 
 
 class CertificateReloader:
@@ -40,11 +36,11 @@ class CertificateReloader:
         seen, self._seen = self._seen, signature(self._files)
         return self._seen != self._known and self._seen == seen
 
-    def renew(self, listener: _Listener | None) -> bool:
+    def renew(self, listener: Listener | None) -> bool:
         """Reads the files again. If they cannot be used, logs one line and keeps the old certificate."""
         self._known = self._seen = signature(self._files)
         try:
-            self._config.reload_certificate(listener)
+            reload_certificate(self._config, listener)
         except (StartupError, OSError) as exc:
             # An OSError means that the files changed again during the read. The next check retries.
             logger.error("The certificate was not reloaded: %s", exc)

@@ -14,10 +14,10 @@ import secrets
 import socket
 import ssl
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.config import Config as UvicornConfig
@@ -32,14 +32,14 @@ from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
-from uringcore.server._certificate_checks import check_certificate, load_chain, quic_refusal
+from uringcore.server._certificate_checks import check_certificate, quic_refusal
 from uringcore.server._file_change_detection import Signature, signature
 from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._native_tcp import NativeTCP, choose_http, needed_classes
-from uringcore.server._native_tls import new_setup, offer_versions, setup_or_none, with_alpn
+from uringcore.server._native_tls import offer_versions, setup_or_none, with_alpn
 from uringcore.server._option_checks import (
     check_environment,
     check_http3_port,
@@ -84,25 +84,7 @@ SEND_BUFFER_LOW = 32 * 1024
 # /dev/shm.
 SHARED_SESSIONS = 16384
 
-# The fields of QUIC's configuration that a reload changes.
-CREDENTIALS = (
-    "certificate",
-    "certificate_chain",
-    "named_certificates",
-    "private_key",
-    "stateless_reset_key",
-    "token_key",
-)
-
 logger = logging.getLogger("uvicorn.error")
-
-_NewTLS = tuple[TlsServerSetup, str | None]
-
-
-class _Listener(Protocol):
-    """Reloads the certificate for new connections."""
-
-    def reload(self) -> None: ...
 
 
 class Config(UvicornConfig):
@@ -286,7 +268,7 @@ class Config(UvicornConfig):
         self._memory_given = self.quic_limits.memory
         self.share_memory(self.workers)
         self.quic: QuicConfiguration | None = None
-        self._check_certificate()
+        self.check_certificates()
         if self.is_ssl and self.ssl_context_factory is None:
             warn_if_exposed(self._key_file, logger, Path(self._key_file).read_bytes())
         self.reports_folder: str | None = None
@@ -334,7 +316,7 @@ class Config(UvicornConfig):
         except OSError:
             # If the certificate's files have changed since they were checked, this raises an error about
             # them. Otherwise the error comes from the application.
-            self._check_certificate()
+            self.check_certificates()
             raise
         finally:
             self.ssl_context_factory = make_context
@@ -428,87 +410,13 @@ class Config(UvicornConfig):
         for folder in self._shared_folders:
             folder.remove()
 
-    def reload_certificate(self, listener: _Listener | None) -> None:
-        """Reads the certificate's files again, for new connections of TCP and of ``listener``.
-
-        Raises :class:`StartupError` and changes nothing if they cannot be used.
-        """
-        with self._restoring(listener):
-            self._check_certificate()
-            tls = self._new_tls()
-            quic = None if listener is None else self.quic
-            if quic is not None:
-                with self._refusing():
-                    self._load_into(quic)
-                    quic.setup()
-            if self.ssl is not None:
-                load_chain(self.ssl, self)
-            if quic is not None and listener is not None:
-                with self._refusing():
-                    listener.reload()
-            self._renew_tls(tls)
-
-    def _new_tls(self) -> _NewTLS | None:
-        """Reads the files for TLS over TCP; ``None`` if CPython's ``ssl`` or nothing does it."""
-        return None if self.tls_setup is None else (new_setup(self), self.server_certificate_pem)
-
-    def _renew_tls(self, new: _NewTLS | None) -> None:
-        if new is not None:
-            self.tls_setup, pem = new
-            if self.http1 is not None:
-                self.http1.renew_tls(self.tls_setup, pem)
-
-    def reload_keys(self, listener: _Listener | None) -> None:
-        """Reads the files of the keys again, for new connections of TCP and of ``listener``, and logs a line
-        for each key that has changed. If a file or the socket cannot be used, it logs an error and keeps the
-        keys of both."""
-        try:
-            with self._restoring(listener):
-                changed = self.keys.read_again()
-                tls = self._new_tls() if "token" in changed else None
-                if changed and self.quic is not None and listener is not None:
-                    self._set_keys(self.quic)
-                    listener.reload()
-                self._renew_tls(tls)
-        except (StartupError, OSError, ValueError) as exc:
-            logger.error("The keys were not reloaded: %s", exc)
-            return
-        for kind in changed:
-            warn_if_exposed(self.keys.files[kind], logger)
-            logger.info("The %s key was reloaded from %s", kind, self.keys.files[kind])
-
-    @contextlib.contextmanager
-    def _restoring(self, listener: _Listener | None) -> Iterator[None]:
-        """A context that undoes the changes of keys and of QUIC's configuration if it is left by an
-        exception."""
-        quic, keys = self.quic, (self.keys.token, self.keys.reset)
-        fields = {} if quic is None else {name: getattr(quic, name) for name in CREDENTIALS}
-        try:
-            yield
-        except BaseException:
-            self.keys.token, self.keys.reset = keys
-            if quic is not None:
-                for name, value in fields.items():
-                    setattr(quic, name, value)
-            if quic is not None and listener is not None:
-                # If one of several sockets has failed, those before it have the new setup.
-                with contextlib.suppress(OSError, ValueError):
-                    listener.reload()
-            raise
-
-    @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """A context whose errors become errors about the files that HTTP/3 uses."""
-        try:
-            yield
-        except (ImportError, OSError, ValueError) as exc:
-            raise quic_refusal(self, exc) from None
-
-    def _set_keys(self, quic: QuicConfiguration) -> None:
+    def set_quic_keys(self, quic: QuicConfiguration) -> None:
+        """Sets the present keys for address tokens and stateless resets."""
         quic.token_key = self.keys.token or None
         quic.stateless_reset_key = self.keys.reset or None
 
-    def _load_into(self, quic: QuicConfiguration) -> None:
+    def load_certificates_into(self, quic: QuicConfiguration) -> None:
+        """Reads the files of the certificates."""
         assert self.ssl_certfile is not None
         quic.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password)
         load_sni_certificates(quic, self.sni_certificates, self.ssl_keyfile_password)
@@ -562,7 +470,8 @@ class Config(UvicornConfig):
             return True
         return False
 
-    def _check_certificate(self) -> None:
+    def check_certificates(self) -> None:
+        """Raises :class:`StartupError` for files that cannot be used."""
         if self.is_ssl and self.ssl_context_factory is None:
             check_certificate(self)
             if self.sni_certificates and not self.is_native_http:
@@ -598,9 +507,9 @@ class Config(UvicornConfig):
             quic_logger=self._quic_logger(),
             early_data=self.http3_early_data != "off",
         )
-        self._set_keys(configuration)
+        self.set_quic_keys(configuration)
         try:
-            self._load_into(configuration)
+            self.load_certificates_into(configuration)
             if self.ssl_ca_certs is not None:
                 configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
             configuration.setup()

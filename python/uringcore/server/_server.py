@@ -39,6 +39,7 @@ from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._config import Config
 from uringcore.server._controlling_terminal import has_terminal
+from uringcore.server._credential_reload import reload_keys
 from uringcore.server._http3_shared_state import HTTP3Service
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._listening_sockets import (
@@ -341,7 +342,7 @@ class Server(UvicornServer):
                 self._request_log.tick()
         is_asked, self._is_hung_up = self._is_hung_up, False
         if is_asked:
-            self.config.reload_keys(self._listener)
+            reload_keys(self.config, self._listener)
         if self._certificate is not None and (counter % 10 == 0 or is_asked):
             self._look_at_certificate(self._certificate, is_asked)
         if should_exit and not self.should_exit and self._slot is not None:

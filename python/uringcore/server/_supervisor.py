@@ -27,6 +27,7 @@ from typing import Any
 
 from uringcore.server._config import Config
 from uringcore.server._controlling_terminal import has_terminal
+from uringcore.server._credential_reload import reload_keys
 from uringcore.server._listening_sockets import ServerSockets, close_metrics
 from uringcore.server._shared_udp_ports import WORKERS_MAX, Ports
 from uringcore.server._startup_errors import STARTUP_FAILURE
@@ -299,7 +300,7 @@ class Supervisor:
             self._stop()
         elif not self._is_stopping:
             logger.info("Received SIGHUP, restarting processes.")
-            self._config.reload_keys(None)
+            reload_keys(self._config, None)
             if self._round is not None:
                 self._round.cancel()
             self._round = self._replace_soon(self._replace_all())
