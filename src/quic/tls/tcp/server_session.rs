@@ -262,13 +262,19 @@ impl ServerSession {
     }
 
     /// Appends the alert of a failure. rustls remembers places of the bytes that it has not discarded, so these must
-    /// still be there.
+    /// still be there. After the alert, it would read them again, and an assertion of its debug builds would fail.
     fn drain_alerts(&mut self, records: &mut Vec<u8>) {
         loop {
             let UnbufferedStatus { discard, state } =
                 self.tls.process_tls_records(&mut self.incoming);
             match state {
-                Ok(ConnectionState::EncodeTlsData(message)) => encode(message, records),
+                Ok(ConnectionState::EncodeTlsData(message)) => {
+                    let end = records.len();
+                    encode(message, records);
+                    if is_alert(&records[end..]) {
+                        return;
+                    }
+                }
                 Ok(ConnectionState::TransmitTlsData(sent)) => sent.done(),
                 _ => return,
             }
@@ -287,6 +293,12 @@ fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, records: &mut Ve
     records.resize(end + needed, 0);
     let written = message.encode(&mut records[end..]).unwrap_or(0);
     records.truncate(end + written);
+}
+
+/// True if this record of the server contains an alert. An encrypted record of TLS 1.3 does not show its content type,
+/// but no other message is as short.
+fn is_alert(record: &[u8]) -> bool {
+    record.first() == Some(&ALERT) || record.len() == ENCRYPTED_ALERT_BYTES
 }
 
 fn encrypt_piece(
@@ -342,6 +354,10 @@ impl fmt::Debug for ServerSession {
 const RECORD_BYTES_MAX: usize = 1 << 14;
 /// A record's header, explicit nonce (TLS 1.2), content type (TLS 1.3) and tag, rounded up.
 const OVERHEAD_BYTES: usize = 32;
+/// The content type of alerts (RFC 8446 section 5.1).
+const ALERT: u8 = 21;
+/// The size of a TLS 1.3 record with an alert: the header, two bytes, their content type, and the tag.
+const ENCRYPTED_ALERT_BYTES: usize = 5 + 2 + 1 + 16;
 /// An encrypted alert, rounded up.
 const ALERT_BYTES_MAX: usize = 64;
 /// Received bytes that may wait in a handshake without a client certificate. A ClientHello has some KiB at most.
