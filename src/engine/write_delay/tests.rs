@@ -162,11 +162,12 @@ fn quic_sends_within_an_iteration_are_spaced() {
         sends += u32::from(one.end_callback());
     }
     let most = (one.now - began).as_micros() / QUIC_SPACING.as_micros();
-    assert!((most / 2..=most + 1).contains(&sends.into()), "{sends}");
+    // The first callbacks are held: that they are long shows later.
+    assert!((45..=most + 1).contains(&sends.into()), "{sends}");
     one.end_iteration();
     for n in 0..50 {
         one.busy_iteration(50);
-        one.work(QUIC_SPACING);
+        one.work(LONG_CALLBACK * 3);
         assert!(one.write(), "{n}");
         one.end_callback();
         one.end_iteration();
@@ -175,7 +176,7 @@ fn quic_sends_within_an_iteration_are_spaced() {
 
 #[test]
 fn each_write_of_long_callbacks_is_sent_at_once() {
-    for time in [Duration::from_micros(100), Duration::from_millis(1), LONG] {
+    for time in [LONG_CALLBACK * 3, Duration::from_millis(1), LONG] {
         let mut one = Loop::new();
         one.wake(50);
         // The time before the callback was needed to read many events.
