@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_h3::{Code, QueuedConnection, Event, Field, Output, Priority, Role, Settings, settings};
+use uringcore_h3::{
+    Code, Event, Field, Output, Priority, QueuedConnection, Role, Settings, settings,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&options, script)) = data.split_first() else {
@@ -124,7 +126,13 @@ fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
     outcome
 }
 
-fn feed(connection: &mut QueuedConnection, stream_id: u64, data: &[u8], fin: bool, byte_by_byte: bool) {
+fn feed(
+    connection: &mut QueuedConnection,
+    stream_id: u64,
+    data: &[u8],
+    fin: bool,
+    byte_by_byte: bool,
+) {
     if !byte_by_byte || data.is_empty() {
         connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), fin);
         return;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_h3::{QueuedConnection, Event, Output, Role, Settings};
+use uringcore_h3::{Event, Output, QueuedConnection, Role, Settings};
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };

@@ -34,14 +34,25 @@ fn serve(pieces: &mut dyn Iterator<Item = &[u8]>, now: Instant) -> Seen {
         http.receive(piece.into(), now);
         while let Some(event) = http.poll_event() {
             let answer = match event {
-                Event::Request { serial, head, refusal, ended, .. } => {
+                Event::Request {
+                    serial,
+                    head,
+                    refusal,
+                    ended,
+                    ..
+                } => {
                     let refused = refusal.map(|refusal| refusal.status);
                     open = Some((serial, head.is_websocket));
-                    seen.requests.push((head.method, head.target, head.fields, refused));
-                    refused.or(ended.then_some(200)).or(head.is_websocket.then_some(200))
+                    seen.requests
+                        .push((head.method, head.target, head.fields, refused));
+                    refused
+                        .or(ended.then_some(200))
+                        .or(head.is_websocket.then_some(200))
                 }
                 Event::Body { pieces, ended } => {
-                    pieces.iter().for_each(|piece| seen.content.extend_from_slice(piece));
+                    pieces
+                        .iter()
+                        .for_each(|piece| seen.content.extend_from_slice(piece));
                     ended.then_some(200)
                 }
                 Event::ContentRefused(refusal) => Some(refusal.status),
@@ -50,7 +61,13 @@ fn serve(pieces: &mut dyn Iterator<Item = &[u8]>, now: Instant) -> Seen {
             if let (Some(status), Some((serial, is_websocket))) = (answer, open) {
                 let status = status.to_string();
                 let fields = [(&b":status"[..], status.as_bytes())];
-                let _ = http.respond(serial, &fields, Bytes::from_static(b"ok"), !is_websocket, now);
+                let _ = http.respond(
+                    serial,
+                    &fields,
+                    Bytes::from_static(b"ok"),
+                    !is_websocket,
+                    now,
+                );
                 if !is_websocket {
                     http.done(serial, now);
                 }
@@ -63,7 +80,10 @@ fn serve(pieces: &mut dyn Iterator<Item = &[u8]>, now: Instant) -> Seen {
             }
         }
         http.written();
-        seen.ends |= matches!(http.take_closing(), Some(Closing::Sending | Closing::Gracefully));
+        seen.ends |= matches!(
+            http.take_closing(),
+            Some(Closing::Sending | Closing::Gracefully)
+        );
     }
     http.tick(0, now);
     http.end();

@@ -39,12 +39,22 @@ fn serve(pieces: &mut dyn Iterator<Item = &[u8]>, now: Instant) -> Seen {
         http.receive(piece.into(), now);
         while let Some(event) = http.poll_event() {
             let answered = match event {
-                Event::Request { stream_id, head, refusal, ended } => {
+                Event::Request {
+                    stream_id,
+                    head,
+                    refusal,
+                    ended,
+                } => {
                     let refused = refusal.map(|refusal| refusal.status);
-                    seen.requests.push((stream_id, head.method, head.target, head.fields, refused));
+                    seen.requests
+                        .push((stream_id, head.method, head.target, head.fields, refused));
                     ended.then_some(stream_id)
                 }
-                Event::Body { stream_id, pieces, ended } => {
+                Event::Body {
+                    stream_id,
+                    pieces,
+                    ended,
+                } => {
                     match seen.content.iter_mut().find(|(id, _)| *id == stream_id) {
                         Some((_, content)) => content.extend(pieces.concat()),
                         None => seen.content.push((stream_id, pieces.concat())),

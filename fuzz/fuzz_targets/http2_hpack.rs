@@ -23,7 +23,10 @@ fuzz_target!(|data: &[u8]| {
         let Ok(section) = decoder.decode(block, BOUNDS) else {
             return;
         };
-        let sizes = section.fields.iter().map(|(name, value)| name.len() + value.len() + 32);
+        let sizes = section
+            .fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 32);
         assert!(section.fields.len() <= 32 && sizes.sum::<usize>() <= 4096);
         if head % 7 == 0 {
             encoder.set_table_max(u32::from(head) * 8);

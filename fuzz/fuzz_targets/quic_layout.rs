@@ -6,7 +6,9 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_quic::fuzzing::version_2_packets::{hide_type, next_piece, received, show, show_type};
+use uringcore_quic::fuzzing::version_2_packets::{
+    hide_type, next_piece, received, show, show_type,
+};
 use uringcore_wire::coalesced_packets::arrivals;
 use uringcore_wire::packet_header::{KNOWN_VERSIONS, PacketType, VERSION_2, version_of};
 

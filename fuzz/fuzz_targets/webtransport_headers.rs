@@ -21,7 +21,10 @@ fuzz_target!(|data: &[u8]| {
             (whose, None) => {
                 // Other streams may be recognised at their first byte; a session's header has the
                 // promised length.
-                assert!(whose == StreamOwner::Http || promised <= end, "{promised} {end}");
+                assert!(
+                    whose == StreamOwner::Http || promised <= end,
+                    "{promised} {end}"
+                );
                 said = Some(whose);
             }
             (whose, Some(said)) => assert_eq!(whose, said),

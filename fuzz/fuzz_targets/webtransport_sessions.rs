@@ -13,7 +13,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use uringcore_h3 as h3;
 use uringcore_http::http3::{self, Connection};
-use uringcore_http::webtransport::{Event, SessionCommands, Limits, EventKind};
+use uringcore_http::webtransport::{Event, EventKind, Limits, SessionCommands};
 use uringcore_quic as quic;
 
 use crate::wire::Wire;
@@ -274,7 +274,11 @@ impl Site {
     fn reported(&mut self, event: Event) {
         let session = self.sessions.get_mut(&event.session_id);
         let session = session.unwrap_or_else(|| panic!("{event:?} before its request"));
-        assert_eq!(session.ended, event.what == EventKind::Released, "{event:?}");
+        assert_eq!(
+            session.ended,
+            event.what == EventKind::Released,
+            "{event:?}"
+        );
         match event.what {
             EventKind::Opened { stream_id, .. } => {
                 assert!(session.open && session.streams.insert(stream_id));

@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use uringcore_quic::fuzzing::received_offsets::ReceivedOffsets;
-use uringcore_quic::fuzzing::{server_hello_ack_hiding, received_padding_removal, qlog_events, reset_stream_at};
+use uringcore_quic::fuzzing::{
+    qlog_events, received_padding_removal, reset_stream_at, server_hello_ack_hiding,
+};
 use uringcore_wire::frame_iterator::{Ack, Frame, Frames};
 
 fuzz_target!(|data: &[u8]| {

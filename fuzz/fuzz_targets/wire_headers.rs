@@ -9,9 +9,9 @@ use uringcore_wire::coalesced_packets::{self, FirstPacket};
 use uringcore_wire::packet_header::{
     Extent, KNOWN_VERSIONS, LongHeader, PacketType, shift_type, unshift_type,
 };
-use uringcore_wire::version_negotiation::VersionNegotiation;
 use uringcore_wire::transport_parameters::Parameters;
 use uringcore_wire::varint;
+use uringcore_wire::version_negotiation::VersionNegotiation;
 
 fuzz_target!(|data: &[u8]| {
     check_integers(data);

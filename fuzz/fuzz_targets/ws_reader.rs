@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::ws::{Agreed, Event, Violation, Reader, Side};
+use uringcore_http::ws::{Agreed, Event, Reader, Side, Violation};
 
 const MESSAGE_MAX: usize = 300;
 

@@ -62,6 +62,7 @@ def test_the_package_waits_by_what_lets_cancellations_through() -> None:
 FIXED = {
     "aio/test_special_files.py": (1, "a thread that opens a file would report nothing"),
     "client/test_connection_pool.py": (1, "longer than a time-out that must not end it"),
+    "http/features/test_files_over_tcp.py": (1, "an application's event loop stands still by then"),
     "loop/test_busy_poll.py": (2, "the loop's own wait is tested"),
     "loop/test_clocks.py": (1, "the loop's own wait is tested"),
     "loop/test_scheduling.py": (2, "the loop's own wait is tested"),
