@@ -353,8 +353,8 @@ impl OpTable {
         self.heads[fd as usize] = NIL;
         let slot = &mut self.slots[close as usize];
         slot.waiting_for = waiting_for;
-        // The close is on no list any more. With a descriptor of -1, its removal does not change the list of a new file
-        // with the old number.
+        // The close is on no list any more. The -1 keeps the later release of this slot from changing the list of a
+        // file that has got the same descriptor number meanwhile.
         slot.fd = -1;
     }
 

@@ -138,7 +138,7 @@ class TextReader(AsyncIOBase[str]):
         if not line:
             return start + limit if len(text) - start >= limit else -1
         if len(text) == start:
-            # Before the first read even a line of at most 0 characters accesses the file, as in the built-in.
+            # No decoded text is left. The built-in reads from the file then, even for `readline(0)`.
             return -1
         end = self._find_line_end(text, searched)
         if limit >= 0 and len(text) - start >= limit and not 0 <= end <= start + limit:

@@ -17,7 +17,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_listening_sockets`` | the sockets that a server listens on, TCP and UDP |
 | ``_systemd_sockets`` | the sockets that systemd passes on |
 | ``_quic_listener`` | the QUIC endpoints of a server |
-| ``_certificate_reload``, ``_file_change_detection`` | detection of a renewed certificate; changed files |
+| ``_certificate_reload``, ``_file_signature`` | detection of a renewed certificate; changed files |
 | ``_credential_reload`` | certificates and keys that are read again while the server runs |
 | ``_sni_certificates`` | ``--ssl-sni-certificate``: certificates of further hosts |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |

@@ -9,7 +9,7 @@ import logging
 
 from uringcore.server._config import Config
 from uringcore.server._credential_reload import Listener, reload_certificate
-from uringcore.server._file_change_detection import signature
+from uringcore.server._file_signature import signature
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["CertificateReloader"]

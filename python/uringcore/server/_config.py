@@ -33,7 +33,7 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._certificate_checks import check_certificate, quic_refusal
-from uringcore.server._file_change_detection import Signature, signature
+from uringcore.server._file_signature import Signature, signature
 from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._metrics_middleware import MetricsMiddleware

@@ -21,7 +21,7 @@ from uvicorn.server import Server as UvicornServer
 from uringcore._uringcore import AsgiService, Http1Connection, certificate_is_for
 from uringcore.server._asgi_service_factory import logs_access
 from uringcore.server._common_asgi_scope import common_scope
-from uringcore.server._file_change_detection import Signature, signature
+from uringcore.server._file_signature import Signature, signature
 from uringcore.server._native_tcp import NativeTCP
 from uringcore.server._request_log import RequestLog
 from uringcore.tls import load_pem_x509_certificates

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
-from uringcore.quic._typed_api.awaitable_context import wait_delivered
+from uringcore.quic._typed_api.await_and_async_with import wait_delivered
 from uringcore.webtransport._session import Session
 from uringcore.webtransport._session_lifecycle import SessionState, check_close
 from uringcore.webtransport._session_messages import MessageMakers, StreamsById

@@ -19,7 +19,7 @@ from uringcore.quic._errors import QuicError
 from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic._host_argument_checks import check_target, server_name_of
 from uringcore.quic._open_endpoint import connect_first
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext
 from uringcore.quic._typed_api.config import ClientConfig
 from uringcore.quic._typed_api.connection_event_dispatch import BaseConnectionProtocol
 from uringcore.quic._udp_sockets import resolve

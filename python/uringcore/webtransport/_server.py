@@ -15,7 +15,7 @@ from uringcore._uringcore import AsgiService
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._typed_api.accept_backlog import Backlog
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext, ClosedOnExit
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext, ClosedOnExit
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
 from uringcore.quic._typed_api.listener_settings import ListenerSettings, settings_of

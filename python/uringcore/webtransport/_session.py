@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from uringcore import _time_limit
 from uringcore._uringcore import ConnectionBase
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext, DeliveredOnExit
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext, DeliveredOnExit
 from uringcore.quic._typed_api.unclosed_objects import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._header_fields import HeadersLike

@@ -22,7 +22,7 @@ use uringcore_quic::{
 };
 
 use super::session_stores::{ForeignStore, MemorySessionStore, session_store};
-use super::tickets_and_tokens::TicketFields;
+use super::ticket_and_token_conversion::TicketFields;
 use super::tls_key_log::KeyLogFile;
 use super::tls_server_setup::TlsServerSetup;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};

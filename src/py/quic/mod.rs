@@ -6,7 +6,7 @@
 //! | `endpoint_settings` | an endpoint's settings from Python |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
 //! | `session_stores` | a server's session stores |
-//! | `tickets_and_tokens` | session tickets and address validation tokens |
+//! | `ticket_and_token_conversion` | session tickets and address validation tokens as Python objects |
 //! | `events` | the event classes |
 //! | `tls_key_log` | TLS secrets for a file |
 //! | `qlog_recorder` | recorded packets, for qlog |
@@ -30,7 +30,7 @@ mod events;
 mod qlog_files;
 mod qlog_recorder;
 mod session_stores;
-mod tickets_and_tokens;
+mod ticket_and_token_conversion;
 mod tls_key_log;
 mod tls_server_setup;
 mod wire_buffer;

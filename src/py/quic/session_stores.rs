@@ -1,6 +1,6 @@
 //! The session stores of servers: `MemorySessionStore`, and objects of the program.
 //!
-//! Not here: tickets and tokens that a client receives (`tickets_and_tokens`).
+//! Not here: tickets and tokens that a client receives (`ticket_and_token_conversion`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

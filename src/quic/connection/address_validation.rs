@@ -177,7 +177,8 @@ impl Connection {
         Some(segments)
     }
 
-    /// Cuts quinn-proto's datagram to the length that was sealed.
+    /// Notes the PATH_CHALLENGE in quinn-proto's datagram, and cuts off the bytes that the amplification limit left
+    /// unsealed.
     pub(super) fn shorten(
         &mut self,
         now: Instant,

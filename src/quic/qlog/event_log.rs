@@ -31,7 +31,7 @@ pub(super) struct EventLog {
     now: Option<Instant>,
     first: Vec<Recorded>,
     newest: VecDeque<Recorded>,
-    /// The sum of the bytes of data in `events` and in the list of events without a time.
+    /// The sum of the bytes of data in `first` and `newest`.
     bytes: usize,
     dropped: u64,
     sink: Option<Box<dyn Sink>>,

@@ -44,7 +44,7 @@ fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     for (remote, packet) in packets {
         pair.deliver_from(*remote, packet);
         let endpoint = &mut pair.server.endpoint;
-        // The link stays busy until all packets of this group have arrived.
+        // With `has_strangers` the answers stay queued until the next step, which drops them.
         if !pair.has_strangers {
             while endpoint.poll_transmit(pair.now, &mut buffer).is_some() {}
         }

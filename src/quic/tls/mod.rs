@@ -48,7 +48,7 @@ pub(crate) use wall_clock::ApplicationClock;
 
 pub use certificates::{SERVER_NAMES_MAX, host_name_match::is_for_host, validity_dates::validity};
 pub use keys::stateless_reset_keys::RESET_KEYS_MAX;
-pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
+pub use sessions::{MemorySessions, SessionStore, client_session_ticket::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,
 };

@@ -12,7 +12,7 @@
 | ``certificates`` | ``Certificate`` |
 | ``field_type_checks`` | checks the types of their fields |
 | ``connection_event_dispatch`` | the protocol object of a connection, which gets its events |
-| ``awaitable_context`` | ``await`` and ``async with`` of connections, sessions and listeners |
+| ``await_and_async_with`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``unclosed_objects`` | unreferenced connections, streams and listeners: their end, and a warning |
 | ``sendfile`` | ``sendfile`` |
 """

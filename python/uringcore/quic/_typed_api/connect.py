@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic._host_argument_checks import check_target, server_name_of
 from uringcore.quic._open_endpoint import begin_at, connect_first
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext
 from uringcore.quic._typed_api.config import ClientConfig
 from uringcore.quic._typed_api.connection import Connection
 from uringcore.quic._typed_api.connection_event_dispatch import ConnectionProtocol

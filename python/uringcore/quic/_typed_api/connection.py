@@ -9,7 +9,7 @@ from uringcore.quic._close_argument_checks import check_close
 
 # `sendfile` is imported here because the core calls it for streams, and a running loop imports no modules.
 from uringcore.quic._typed_api import sendfile as sendfile
-from uringcore.quic._typed_api.awaitable_context import DeliveredOnExit
+from uringcore.quic._typed_api.await_and_async_with import DeliveredOnExit
 from uringcore.quic._typed_api.connection_event_dispatch import ConnectionProtocol
 from uringcore.quic._typed_api.unclosed_objects import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats

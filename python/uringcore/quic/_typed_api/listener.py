@@ -12,7 +12,7 @@ from uringcore.quic._close_argument_checks import check_close
 from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._typed_api.accepted_connections import AcceptedConnections
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext, ClosedOnExit
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext, ClosedOnExit
 from uringcore.quic._typed_api.certificates import CertificateSource
 from uringcore.quic._typed_api.config import ServerConfig
 from uringcore.quic._typed_api.connection import Connection

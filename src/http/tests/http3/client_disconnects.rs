@@ -147,7 +147,8 @@ fn responses_that_wait_for_connection_credit_continue_in_order_unless_they_ended
     let over = held.remove(1);
     site.command(|http, quic, now| http.cancel(quic, over, Code::H3_INTERNAL_ERROR, now));
     site.done(over);
-    // The responses that do not wait make room in the queues, while none of the waiting ones is read.
+    // The client reads the responses that were not held up. That makes room in the connection's queue for the
+    // held-up ones, of which it reads nothing.
     for stream_id in streams.iter().filter(|&id| !held.contains(id)) {
         let quic = site.pair.client.endpoint.connection(site.client).unwrap();
         quic.resume_stream(*stream_id);

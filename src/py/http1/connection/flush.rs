@@ -1,4 +1,5 @@
-//! The methods of `Http1Connection` that write its output and take the steps that follow.
+//! The methods of `Http1Connection` that write its output, and then pause or continue reading, close the transport or
+//! continue in another callback.
 
 use std::time::Instant;
 

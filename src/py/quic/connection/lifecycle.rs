@@ -20,7 +20,7 @@ use super::object_state::{ConnectionPhase, ConnectionState, Summary};
 use super::stream_protocol::StreamProtocol;
 use crate::capi::exception_conversion;
 use crate::quic::endpoint::QuicEndpoint;
-use crate::quic::tickets_and_tokens::{ticket_to_python, token_to_python};
+use crate::quic::ticket_and_token_conversion::{ticket_to_python, token_to_python};
 
 impl QuicConnectionCore {
     /// Passes the events of one loop iteration to the receiver. Without a receiver they wait for `next_event`.

@@ -75,7 +75,7 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
 
 /// Reads the addresses before the descriptor is closed, if the program still has the transport.
 pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
-    // SAFETY: `slf` is a live object. Without an interpreter lock the count may be wrong, so it is not used there.
+    // SAFETY: `slf` is a live object. On a free-threaded build the count may be wrong, so the next line ignores it.
     let references = unsafe { ffi::Py_REFCNT(slf.as_ptr()) };
     if references > OUR_REFERENCES || cfg!(Py_GIL_DISABLED) {
         module(slf.py())?.call_method1(intern!(slf.py(), "keep_addresses"), (slf,))?;

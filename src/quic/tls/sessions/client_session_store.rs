@@ -1,7 +1,7 @@
 //! Chooses the session that a client resumes: one that its application has imported, or one of an earlier connection
 //! with the same configuration.
 //!
-//! Not here: the conversion of a ticket to a session (`session_ticket`).
+//! Not here: the conversion of a ticket to a session (`client_session_ticket`).
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use rustls::{
 };
 use uringcore_wire::packet_header::KNOWN_VERSIONS;
 
-use super::session_ticket::{self, SessionTicket};
+use super::client_session_ticket::{self, SessionTicket};
 use crate::tls::{ApplicationClock, versions::Versions};
 
 /// The sessions of one client configuration.
@@ -70,7 +70,7 @@ impl Sessions {
             return None;
         }
         let verifiers = (&self.verifier, &self.credentials);
-        session_ticket::import(ticket, name, verifiers, &self.clock)
+        client_session_ticket::import(ticket, name, verifiers, &self.clock)
     }
 }
 

@@ -4,7 +4,7 @@
 //! which prevents replays of 0-RTT data (section 8.1). rustls also rejects 0-RTT data of a ticket whose age is wrong
 //! by more than a minute (section 8.3).
 //!
-//! - `session_ticket`: sessions of clients, as plain data.
+//! - `client_session_ticket`: sessions of clients, as plain data.
 //! - `client_session_store`: the choice of the session that a client resumes.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 use aws_lc_rs::digest::{self, SHA256};
 
 pub(super) mod client_session_store;
-pub(super) mod session_ticket;
+pub(super) mod client_session_ticket;
 
 use super::versions::Versions;
 
