@@ -289,11 +289,15 @@ def load_pem_private_key(data: bytes, password: bytes | None = None) -> bytes:
     raise ValueError("there is no '-----BEGIN PRIVATE KEY-----' block in the PEM data")
 
 
+class MissingPackageError(RuntimeError, ImportError):
+    """A package that the extra features need is not installed."""
+
+
 def _decrypt(data: bytes, password: bytes) -> bytes:
     try:
         from cryptography.hazmat.primitives import serialization
     except ImportError as exc:
-        raise RuntimeError(
+        raise MissingPackageError(
             "an encrypted private key needs the 'cryptography' package: pip install cryptography"
         ) from exc
     return _key_to_der(serialization.load_pem_private_key(data, password))

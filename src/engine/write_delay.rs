@@ -94,9 +94,7 @@ impl Hold {
     /// True if the callbacks since the hold began were long ones, on average.
     fn is_long(&self, times: &Times, now: Instant) -> bool {
         now.saturating_duration_since(self.since)
-            >= times
-                .long_callback
-                .saturating_mul(self.callbacks.saturating_add(1))
+            >= times.long_callback.saturating_mul(self.callbacks.max(1))
     }
 }
 
@@ -251,7 +249,7 @@ impl WriteDelay {
         }
         self.take_sample(now);
         let work = now.saturating_duration_since(self.work_began);
-        let callbacks = self.callbacks().saturating_add(2);
+        let callbacks = self.callbacks().saturating_add(1);
         // The time of the last write is unknown. The callback has done its work before that write, not after it.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);

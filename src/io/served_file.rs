@@ -118,7 +118,7 @@ impl SentFile {
 
     /// True if the file is on a file system whose data and names are on this machine, so that a name that was used a
     /// moment ago is looked up again without waiting. Unknown file systems, and those of other processes (FUSE), do not
-    /// count.
+    /// count. What an overlay is made of is not known here: a container image that is fetched on demand may wait.
     pub fn is_on_local_file_system(&self) -> bool {
         let mut found = MaybeUninit::<libc::statfs>::uninit();
         // SAFETY: the file is open, and the structure outlives the call.

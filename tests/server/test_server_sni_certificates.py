@@ -98,10 +98,20 @@ def test_clients_get_the_certificate_of_the_host_that_they_request(start, tmp_pa
         assert await shown(server, "one.example") == [der(one[0])] * 3
         assert await shown(server, "localhost") == [default] * 3
         before = der(one[0])
+        # The certificate of a host that cannot be read stays, and the others are renewed.
         os.remove(one[1])
+        fresh = issued(tmp_path / "later", "*.many.example")
+        later = tmp_path / "later" / "both.pem"
+        later.write_bytes(b"".join(Path(path).read_bytes() for path in fresh))
+        later.chmod(0o600)
+        os.replace(later, both)
         server.send_signal(signal.SIGHUP)
-        await asyncio.to_thread(server.wait_log, f"not reloaded: {OPTION}: {one[1]}: No such file")
+        refused = (
+            f"The certificate of one.example was not reloaded: {OPTION}: {one[1]}: No such file"
+        )
+        await asyncio.to_thread(server.wait_log, f"(?s){refused}.*Certificate reloaded from")
         assert await shown(server, "one.example") == [before] * 3
+        assert await shown(server, "b.many.example") == [der(fresh[0])] * 3
 
     uringcore.run(main())
     assert "Traceback" not in server.log()

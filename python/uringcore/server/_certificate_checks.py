@@ -16,8 +16,6 @@ from uvicorn.config import Config
 
 from uringcore._uringcore import certificate_validity
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server._sni_certificates import load_sni_certificates
 from uringcore.server._startup_errors import StartupError
 from uringcore.tls import load_pem_x509_certificates
 
@@ -57,11 +55,7 @@ def check_certificate(config: Any) -> None:
                 f"--ssl-ciphers: OpenSSL has no cipher of {config.ssl_ciphers!r} "
                 "(`openssl ciphers` lists them)"
             ) from None
-    load_sni_certificates(
-        QuicConfiguration(is_client=False), config.sni_certificates, config.ssl_keyfile_password
-    )
-    for certfile in (config.ssl_certfile, *(one.certfile for one in config.sni_certificates)):
-        check_dates(certfile)
+    check_dates(config.ssl_certfile)
 
 
 def context_of(version: int) -> ssl.SSLContext:

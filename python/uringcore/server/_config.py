@@ -28,6 +28,7 @@ from uringcore._uringcore import ResponseCompression, TlsServerSetup
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._named_certificate import NamedCertificate
 from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
@@ -54,8 +55,8 @@ from uringcore.server._secret_keys import ServerKeys
 from uringcore.server._shared_process_folder import SharedFolder, close_in
 from uringcore.server._sni_certificates import (
     SNICertificate,
-    load_sni_certificates,
     parse_sni_certificates,
+    read_sni_certificates,
 )
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._web_options import WebOptions, web_options
@@ -229,6 +230,8 @@ class Config(UvicornConfig):
         self.sni_certificates: tuple[SNICertificate, ...] = parse_sni_certificates(
             ssl_sni_certificate
         )
+        self.named_certificates: list[NamedCertificate] = []
+        """The certificates of further hosts, as they were read last."""
         self.log_format = log_format
         self.http3_qlog_dir = http3_qlog_dir
         self.metrics_path = metrics_path
@@ -252,6 +255,8 @@ class Config(UvicornConfig):
         super().__init__(app, **options)
         self.http1: NativeTCP | None = None
         """The state of native HTTP/1.1 while the server runs."""
+        self.tls_files: QuicConfiguration | None = None
+        """The certificates and keys of `tls_setup`."""
         self.tls_setup: TlsServerSetup | None = None
         """The TLS of native HTTP/1.1 and HTTP/2; ``None`` without TLS, and with CPython's ``ssl``."""
         # Sessions need ASGI; a WSGI application cannot serve them.
@@ -321,6 +326,8 @@ class Config(UvicornConfig):
         finally:
             self.ssl_context_factory = make_context
         if self.is_native_http and self.is_ssl:
+            if not self.named_certificates:
+                self._read_named_certificates()
             self.tls_setup = setup_or_none(self)
         if self.tls_setup is not None:
             # uvicorn's listeners would begin with the handshake.
@@ -373,7 +380,13 @@ class Config(UvicornConfig):
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state for a child process, which must not clean up: the parent does."""
-        return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
+        return {
+            **self.__dict__,
+            "_cleanup": contextlib.ExitStack(),
+            "dev_certificate": None,
+            # The child reads the keys from their files.
+            "named_certificates": [],
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -419,7 +432,7 @@ class Config(UvicornConfig):
         """Reads the files of the certificates."""
         assert self.ssl_certfile is not None
         quic.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password)
-        load_sni_certificates(quic, self.sni_certificates, self.ssl_keyfile_password)
+        quic.named_certificates = list(self.named_certificates)
 
     def cleanup(self) -> None:
         """Removes the files that were made for this run."""
@@ -476,12 +489,19 @@ class Config(UvicornConfig):
             check_certificate(self)
             if self.sni_certificates and not self.is_native_http:
                 raise StartupError("--ssl-sni-certificate: needs --http native")
+            self._read_named_certificates()
         elif self.sni_certificates:
-            raise StartupError(
-                "--ssl-sni-certificate: needs --ssl-certfile, the certificate of all other clients"
-            )
+            why = "needs --ssl-certfile, the certificate of all other clients"
+            if self.ssl_context_factory is not None:
+                why = "the context of ssl_context_factory cannot have it"
+            raise StartupError(f"--ssl-sni-certificate: {why}")
         elif self.web.redirect_http is not None:
             raise StartupError("--redirect-http: needs a certificate (--ssl-certfile, --dev-cert)")
+
+    def _read_named_certificates(self) -> None:
+        self.named_certificates = read_sni_certificates(
+            self.sni_certificates, self.ssl_keyfile_password, self.named_certificates
+        )
 
     def _quic_logger(self) -> QuicSequenceLogger | None:
         if self.http3_qlog_dir is None:

@@ -13,17 +13,16 @@ from typing import Protocol
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import TlsServerSetup
-from uringcore.server._certificate_checks import load_chain, quic_refusal
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server._certificate_checks import load_chain, quic_refusal, tcp_refusal
 from uringcore.server._config import Config
-from uringcore.server._native_tls import new_setup
+from uringcore.server._native_tls import make_setup, renewed_files
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["reload_certificate", "reload_keys"]
 
 logger = logging.getLogger("uvicorn.error")
-
-NewTLS = tuple[TlsServerSetup, str | None]
-"""The settings of TLS over TCP, and the certificate for ASGI's ``tls`` extension."""
 
 CREDENTIALS = (
     "certificate",
@@ -49,18 +48,26 @@ def reload_certificate(config: Config, listener: Listener | None) -> None:
     """
     with restoring(config, listener):
         config.check_certificates()
-        tls = new_tls(config)
+        has_rustls = config.tls_setup is not None
+        files, pem = config.tls_files, None
+        if has_rustls:
+            files, pem = renewed_files(config), config.server_certificate_pem
+        tls = new_setup(config, files)
         quic = None if listener is None else config.quic
         if quic is not None:
             with refusing(config):
                 config.load_certificates_into(quic)
                 quic.setup()
-        if config.ssl is not None:
-            load_chain(config.ssl, config)
         if quic is not None and listener is not None:
             with refusing(config):
                 listener.reload()
+        # Last, because nothing undoes it.
+        if config.ssl is not None:
+            load_chain(config.ssl, config)
+        config.tls_files = files
         renew_tls(config, tls)
+        if has_rustls and config.http1 is not None:
+            config.http1.renew_certificate(pem)
 
 
 def reload_keys(config: Config, listener: Listener | None) -> None:
@@ -71,7 +78,8 @@ def reload_keys(config: Config, listener: Listener | None) -> None:
     try:
         with restoring(config, listener):
             changed = keys.read_again()
-            tls = new_tls(config) if "token" in changed else None
+            # With the certificates that were read last: renewed ones are checked first.
+            tls = new_setup(config, config.tls_files) if "token" in changed else None
             if changed and config.quic is not None and listener is not None:
                 config.set_quic_keys(config.quic)
                 listener.reload()
@@ -84,29 +92,34 @@ def reload_keys(config: Config, listener: Listener | None) -> None:
         logger.info("The %s key was reloaded from %s", kind, keys.files[kind])
 
 
-def new_tls(config: Config) -> NewTLS | None:
-    """Reads the files for TLS over TCP; ``None`` if CPython's ``ssl`` or nothing does it."""
-    if config.tls_setup is None:
+def new_setup(config: Config, files: QuicConfiguration | None) -> TlsServerSetup | None:
+    """Returns the settings of TLS over TCP; ``None`` if CPython's ``ssl`` or nothing does it."""
+    if config.tls_setup is None or files is None:
         return None
-    return new_setup(config), config.server_certificate_pem
+    try:
+        return make_setup(config, files)
+    except (OSError, QuicConfigurationError) as exc:
+        raise tcp_refusal(config, exc) from None
 
 
-def renew_tls(config: Config, new: NewTLS | None) -> None:
+def renew_tls(config: Config, new: TlsServerSetup | None) -> None:
     if new is not None:
-        config.tls_setup, pem = new
+        config.tls_setup = new
         if config.http1 is not None:
-            config.http1.renew_tls(config.tls_setup, pem)
+            config.http1.renew_tls(new)
 
 
 @contextlib.contextmanager
 def restoring(config: Config, listener: Listener | None) -> Iterator[None]:
     """A context that undoes the changes of keys and of QUIC's configuration if it is left by an exception."""
     quic, keys = config.quic, (config.keys.token, config.keys.reset)
+    named = config.named_certificates
     fields = {} if quic is None else {name: getattr(quic, name) for name in CREDENTIALS}
     try:
         yield
     except BaseException:
         config.keys.token, config.keys.reset = keys
+        config.named_certificates = named
         for name, value in fields.items():
             setattr(quic, name, value)
         if quic is not None and listener is not None:

@@ -159,15 +159,19 @@ class NativeTCP:
         self.has_tls: bool = False
         """True if the extension does TLS; false without TLS, and with CPython's."""
         if is_secure and config.tls_setup is not None:
-            self.renew_tls(config.tls_setup, config.server_certificate_pem)
+            self.renew_tls(config.tls_setup)
+            self.renew_certificate(config.server_certificate_pem)
         self._log = log
         self._tick_seconds = TICK_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
-    def renew_tls(self, setup: TlsServerSetup, certificate_pem: str | None) -> None:
-        """Sets TLS and the server's certificate for connections from now on."""
+    def renew_tls(self, setup: TlsServerSetup) -> None:
+        """Sets TLS for connections from now on."""
         self.has_tls = True
         self.service.set_tls_setup(setup)
+
+    def renew_certificate(self, certificate_pem: str | None) -> None:
+        """Sets the server's certificate in ASGI's ``tls`` extension of connections from now on."""
         self.tls.renew(certificate_pem)
 
     def _extension_of(self, config: Any) -> Callable[[Any], dict[str, Any]]:

@@ -22,10 +22,16 @@ from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._certificate_checks import clients_without_authorities, tcp_refusal
-from uringcore.server._sni_certificates import load_sni_certificates
 from uringcore.server._startup_errors import StartupError
 
-__all__ = ["ALPN", "new_setup", "offer_versions", "setup_or_none", "with_alpn"]
+__all__ = [
+    "ALPN",
+    "make_setup",
+    "offer_versions",
+    "renewed_files",
+    "setup_or_none",
+    "with_alpn",
+]
 
 ALPN = ("h2", "http/1.1")
 """The application protocols, the preferred one first."""
@@ -44,7 +50,8 @@ def setup_or_none(config: Any) -> TlsServerSetup | None:
     why = reason_for_openssl(config)
     if why is None:
         try:
-            return make_setup(config)
+            config.tls_files = read_files(config)
+            return make_setup(config, config.tls_files)
         except QuicConfigurationError as exc:
             why = f"{exc.field}: {exc.message}"
         except ImportError as exc:
@@ -66,15 +73,15 @@ def reason_for_openssl(config: Any) -> str | None:
     return None
 
 
-def new_setup(config: Any) -> TlsServerSetup:
+def renewed_files(config: Any) -> QuicConfiguration:
     """Reads renewed files. Raises :class:`StartupError`, which names the file."""
     try:
-        return make_setup(config)
+        return read_files(config)
     except (ImportError, OSError, QuicConfigurationError) as exc:
         raise tcp_refusal(config, exc) from None
 
 
-def make_setup(config: Any) -> TlsServerSetup:
+def read_files(config: Any) -> QuicConfiguration:
     """Reads the certificate's files.
 
     Raises :class:`QuicConfigurationError`, and ``ImportError`` for an encrypted key without the package that
@@ -88,9 +95,14 @@ def make_setup(config: Any) -> TlsServerSetup:
         verify_mode=ssl.VerifyMode(config.ssl_cert_reqs) if config.ssl_cert_reqs else None,
     )
     files.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_keyfile_password)
-    load_sni_certificates(files, config.sni_certificates, config.ssl_keyfile_password)
+    files.named_certificates = list(config.named_certificates)
     if config.ssl_ca_certs is not None:
         files.load_verify_locations(cafile=str(config.ssl_ca_certs))
+    return files
+
+
+def make_setup(config: Any, files: QuicConfiguration) -> TlsServerSetup:
+    """Returns the settings of rustls. Raises :class:`QuicConfigurationError`."""
     chain, key = identity(files)
     return TlsServerSetup(
         # rustls refuses a client none of whose protocols is among these, as RFC 7301 demands. Older programs

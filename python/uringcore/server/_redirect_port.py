@@ -67,7 +67,7 @@ class RedirectPort:
         config: Any = server.config
         self._config = config
         self._https_port: int = config.web.redirect_https_port or https_port(server)
-        self._certificates: list[bytes] = []
+        self._certificate: bytes | None = None
         self._signature: Signature | None = None
         asgi = AsgiService(
             self._answer,
@@ -138,14 +138,15 @@ class RedirectPort:
 
     def _is_mine(self, name: str) -> bool:
         config = self._config
-        found = signature(config.certificate_files)
+        # The client gets the certificate of the host that it requests, whatever other names are in it.
+        if any(one.is_for(name) for one in config.sni_certificates):
+            return True
+        files = (config.ssl_certfile,)
+        found = signature(files)
         if found != self._signature:
             # The first request, or a renewed certificate. While the file cannot be read, the former one
             # stays.
             with contextlib.suppress(OSError, ValueError):
-                files = (config.ssl_certfile, *(one.certfile for one in config.sni_certificates))
-                self._certificates = [
-                    load_pem_x509_certificates(Path(file).read_bytes())[0] for file in files
-                ]
+                self._certificate = load_pem_x509_certificates(Path(files[0]).read_bytes())[0]
                 self._signature = found
-        return any(certificate_is_for(certificate, name) for certificate in self._certificates)
+        return self._certificate is not None and certificate_is_for(self._certificate, name)

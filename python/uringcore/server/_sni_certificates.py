@@ -5,17 +5,22 @@ QUIC and TLS over TCP get them in a :class:`QuicConfiguration`; Rust selects one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._named_certificate import NamedCertificate
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server._certificate_checks import check_dates
 from uringcore.server._startup_errors import StartupError
 
-__all__ = ["SNICertificate", "load_sni_certificates", "parse_sni_certificates"]
+__all__ = ["SNICertificate", "parse_sni_certificates", "read_sni_certificates"]
 
 OPTION = "--ssl-sni-certificate"
+
+logger = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,12 @@ class SNICertificate:
     certfile: str
     keyfile: str
     """The same file, if it contains both."""
+
+    def is_for(self, name: str) -> bool:
+        """True if clients that request the host ``name`` get this certificate."""
+        name, host = name.lower(), self.host.lower().rstrip(".")
+        first, _, parent = name.partition(".")
+        return name == host or (bool(first) and f"*.{parent}" == host)
 
 
 def parse_sni_certificates(texts: Iterable[str]) -> tuple[SNICertificate, ...]:
@@ -48,23 +59,28 @@ def parsed(text: str) -> SNICertificate:
     return SNICertificate(host, certfile, keyfile)
 
 
-def load_sni_certificates(
-    configuration: QuicConfiguration,
-    certificates: Iterable[SNICertificate],
+def read_sni_certificates(
+    certificates: Sequence[SNICertificate],
     password: str | None,
-) -> None:
-    """Reads the files into a server's configuration, in place of its former certificates of this kind.
+    former: Sequence[NamedCertificate],
+) -> list[NamedCertificate]:
+    """Returns the certificates in the files, in order. With ``former``, those that were read before, one that
+    cannot be used is replaced by its former one, and an error is logged: the others are renewed all the same.
 
-    Raises :class:`StartupError`, which names the option and the file, and then changes nothing.
+    Raises :class:`StartupError`, which names the option and the file, if there is no former one.
     """
-    before = configuration.named_certificates
-    configuration.named_certificates = []
-    try:
-        for one in certificates:
-            load(configuration, one, password)
-    except BaseException:
-        configuration.named_certificates = before
-        raise
+    found = QuicConfiguration(is_client=False)
+    for number, one in enumerate(certificates):
+        try:
+            load(found, one, password)
+            check_dates(one.certfile)
+        except StartupError as exc:
+            if number >= len(former):
+                raise
+            logger.error("The certificate of %s was not reloaded: %s", one.host, exc)
+            del found.named_certificates[number:]
+            found.named_certificates.append(former[number])
+    return found.named_certificates
 
 
 def load(configuration: QuicConfiguration, one: SNICertificate, password: str | None) -> None:

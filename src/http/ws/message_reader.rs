@@ -179,7 +179,11 @@ impl Reader {
             && !opcode.is_control()
             && !message.is_compressed
         {
-            message.content.reserve_exact(left);
+            match message.content.is_empty() {
+                true => message.content.reserve_exact(left),
+                // A later frame: the buffer has to grow in large steps, however small the frames are.
+                false => message.content.reserve(left),
+            }
         }
     }
 

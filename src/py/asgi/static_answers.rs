@@ -83,8 +83,10 @@ impl StaticAnswer {
         }
         let original = match original {
             Some(name) => {
-                let (_, stamp) = folder.get().open_stamped(name).ok()?;
-                Some((name.into(), stamp))
+                let (file, stamp) = folder.get().open_stamped(name).ok()?;
+                file.is_on_local_file_system()
+                    .then(|| (name.into(), stamp))
+                    .map(Some)?
             }
             None => None,
         };

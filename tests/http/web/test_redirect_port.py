@@ -11,6 +11,7 @@ import pytest
 import uringcore
 from tests.http.http1.client import connected
 from tests.server.harness import Server, command, until
+from uringcore.devcert import DevelopmentCertificate
 from uringcore.server import Config
 from uringcore.server import Server as InProcessServer
 
@@ -144,3 +145,18 @@ def test_it_needs_a_certificate():
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert "--redirect-http: needs a certificate" in ended.stderr
+
+
+def test_hosts_with_a_certificate_of_their_own_are_redirected(start, tmp_path, backend):
+    """TLS selects that certificate by the host of the option, so its other names do not count."""
+    certfile, keyfile = DevelopmentCertificate.make(["a.example", "b.example"]).write(tmp_path)
+    option = f"a.example={certfile}:{keyfile}"
+    server = start(
+        *("--redirect-http", "0", "--no-http3", "--ssl-sni-certificate", option),
+        backend=backend,
+        app=APPLICATION,
+        http3=False,
+    )
+    with connected(Redirecting(server)) as raw:
+        for host, status in {"A.example.": 308, "b.example": 421, "localhost": 308}.items():
+            assert request(raw, "GET", "/", f"Host: {host}").status == status
