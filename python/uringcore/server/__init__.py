@@ -38,7 +38,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_stateless_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_shared_udp_ports`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
-| ``_controlling_terminal`` | detection of a controlling terminal |
+| ``_terminal_detection`` | detection of a controlling terminal |
 | ``_http3_shared_state`` | the state that all HTTP/3 connections of a server share |
 | ``_http3_connection`` | the life of one HTTP/3 connection |
 | ``_http3_limits`` | the limits of a server |

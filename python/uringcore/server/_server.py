@@ -38,7 +38,6 @@ from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._common_asgi_scope import TLSExtension
 from uringcore.server._config import Config
-from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._credential_reload import reload_keys
 from uringcore.server._http3_shared_state import HTTP3Service
 from uringcore.server._lifespan import Lifespan
@@ -63,6 +62,7 @@ from uringcore.server._tcp_shutdown import (
     has_transports,
     shut_down_late,
 )
+from uringcore.server._terminal_detection import has_terminal
 from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["Server"]

@@ -26,11 +26,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from uringcore.server._config import Config
-from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._credential_reload import reload_keys
 from uringcore.server._listening_sockets import ServerSockets, close_metrics
 from uringcore.server._shared_udp_ports import WORKERS_MAX, Ports
 from uringcore.server._startup_errors import STARTUP_FAILURE
+from uringcore.server._terminal_detection import has_terminal
 from uringcore.server._worker_process import ENDING, SERVING, USED_UP, Target, Worker
 
 __all__ = ["Supervisor"]

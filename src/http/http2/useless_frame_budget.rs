@@ -5,9 +5,9 @@
 //! each message and each sent frame of content raises the budget. It also grows with time, because a client with a long
 //! response may send a ping now and then.
 //!
-//! Credit (WINDOW_UPDATE) has a budget of its own, which grows with the bytes of sent content. Clients give credit for a
-//! fixed number of bytes, for instance 4 KiB, however large the frames are, and a client that reads late gives all of it
-//! after the last frame.
+//! Credit (WINDOW_UPDATE) has a budget of its own, which grows with the bytes of sent content. A client sends one such
+//! frame for each so many bytes that it has read, for instance 4 KiB, so their number does not depend on the DATA frames.
+//! A client that reads late sends them all after the last DATA frame, more than the common budget holds at once.
 
 use super::error::Fault;
 

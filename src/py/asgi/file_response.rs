@@ -670,6 +670,8 @@ fn runtime_error(text: &'static str) -> PyErr {
 /// The largest number of bytes of one system call that sends a file, and of all such calls until the loop runs.
 const DIRECT_BYTES: u64 = 1 << 20;
 const DIRECT_BYTES_PER_ITERATION: u64 = 4 << 20;
-/// The first interval between two attempts to open a file without a free descriptor, and the longest, in seconds.
+/// If the process has no free descriptor, the file is opened again after this many seconds. The interval grows with each
+/// attempt.
 const RETRY_SECONDS: f64 = 0.05;
+/// The longest interval.
 const RETRY_SECONDS_MAX: f64 = 1.0;

@@ -7,7 +7,7 @@
 //! | `connection_start` | the start of the connection: opened, awaited, or passed by an endpoint |
 //! | `object_state` | the fields of an object: its phase, the receivers of its events |
 //! | `stream_protocol` | HTTP/3 or typed streams, which get the events about streams |
-//! | `lifecycle` | where commands go in each phase, and values that can be read after the end |
+//! | `phase_dispatch` | where commands go in each phase, and values that can be read after the end |
 //!
 //! `endpoint` delivers events to this object.
 
@@ -27,12 +27,12 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
 mod connection_start;
-mod lifecycle;
 mod object_state;
+mod phase_dispatch;
 mod stream_protocol;
 
-use lifecycle::stats_to_dict;
 use object_state::{ConnectionPhase, ConnectionState};
+use phase_dispatch::stats_to_dict;
 pub use stream_protocol::StreamProtocol;
 
 /// A QUIC connection without its configuration: the base of QuicConnection.

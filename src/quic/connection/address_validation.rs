@@ -90,7 +90,7 @@ impl Connection {
 
     fn validated(&mut self, address: SocketAddr) {
         let has_moved = self.addresses.validated().is_some();
-        if self.addresses.validate(address) && has_moved && !self.lifecycle.is_closed() {
+        if self.addresses.validate(address) && has_moved && !self.phase.is_closed() {
             self.log_migration("migration_complete");
             self.events.push(Event::AddressValidated { address });
         }

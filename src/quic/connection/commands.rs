@@ -18,13 +18,13 @@ impl Connection {
     /// If the connection is closed before `release`, it ends at once and never sends anything.
     pub fn hold(&mut self) {
         if self.is_client() {
-            self.lifecycle.hold(self.quinn.stats().udp_tx.datagrams);
+            self.phase.hold(self.quinn.stats().udp_tx.datagrams);
         }
     }
 
     /// Sends the packets that [`hold`](Self::hold) has kept back.
     pub fn release(&mut self) {
-        self.lifecycle.release();
+        self.phase.release();
     }
 
     /// Queues `data` on a stream, and a FIN after it if `fin`. The first use of an ID of ours opens the stream, as
@@ -36,7 +36,7 @@ impl Connection {
         data: Bytes,
         fin: bool,
     ) -> Result<(), StreamError> {
-        self.lifecycle.check_open()?;
+        self.phase.check_open()?;
         self.streams.send(stream_id, data, fin)?;
         self.events.note_full(self.streams.is_above_high_water());
         self.charge();
@@ -52,7 +52,7 @@ impl Connection {
 
     /// Sends RESET_STREAM (RFC 9000 section 3.1) and drops queued data.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.lifecycle.check_open()?;
+        self.phase.check_open()?;
         self.streams.reset(&mut self.quinn, stream_id, error_code)?;
         self.report_abandoned();
         Ok(())
@@ -60,7 +60,7 @@ impl Connection {
 
     /// Sends STOP_SENDING (RFC 9000 section 3.5). The stream is not read any more.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.lifecycle.check_open()?;
+        self.phase.check_open()?;
         let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
         self.insert_resets();
         stopped
@@ -69,13 +69,13 @@ impl Connection {
     /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data accumulates here.
     /// When the peer closes the connection all pauses end, and data that has arrived is delivered before `Closed`.
     pub fn pause_stream(&mut self, stream_id: u64) {
-        if !self.lifecycle.is_closed() {
+        if !self.phase.is_closed() {
             self.streams.pause(stream_id);
         }
     }
 
     pub fn resume_stream(&mut self, stream_id: u64) {
-        if !self.lifecycle.is_closed() && self.streams.resume(stream_id) {
+        if !self.phase.is_closed() && self.streams.resume(stream_id) {
             self.events.push_readable(stream_id);
         }
     }
@@ -91,7 +91,7 @@ impl Connection {
     /// Enables [`BatchHandled`](Event::BatchHandled) after each batch of datagrams and each timer. If a batch was
     /// handled before this call the event follows at once, because a server gets a connection with its first datagram.
     pub fn report_batches(&mut self) {
-        self.events.report_batches(self.lifecycle.is_closed());
+        self.events.report_batches(self.phase.is_closed());
     }
 
     /// Delivers one stream by `StreamData` although [`read_on_demand`](Self::read_on_demand) is set. Data that has
@@ -115,7 +115,7 @@ impl Connection {
 
     /// Reads at most `max` bytes that have arrived in order. Empty at the end of the stream and on a stopped stream.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return Received::default();
         }
         let received = self.streams.take(&mut self.quinn, stream_id, max);
@@ -126,7 +126,7 @@ impl Connection {
     /// Opens the next stream of this side and returns its ID. `None` if the connection is closed or the peer's limit is
     /// reached; then `StreamsAvailable` follows. The peer sees the stream when its first data arrives.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return None;
         }
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
@@ -161,7 +161,7 @@ impl Connection {
     /// Sends data of this stream before data of less urgent streams (RFC 9218). Data that quinn-proto has taken before,
     /// at most about two congestion windows, keeps its order.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
-        self.lifecycle.check_open()?;
+        self.phase.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
     }
@@ -169,12 +169,12 @@ impl Connection {
     /// Queues an unreliable datagram (RFC 9221). A full queue drops its oldest datagrams, because the newest real-time
     /// data is worth most; `stats` counts the dropped ones.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return Err(DatagramError::Closed);
         }
         let size_max = self.max_datagram_size();
         self.datagrams
-            .push(data, self.lifecycle.is_established(), size_max)?;
+            .push(data, self.phase.is_established(), size_max)?;
         self.events.note_full(self.datagrams.is_half_full());
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Connection {
     /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC 9000 section 10.2.3).
     pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return;
         }
         let code = VarInt::from_u64(error_code).unwrap_or(VarInt::MAX);
@@ -233,7 +233,7 @@ impl Connection {
             wire_reason.resize(transport_close::filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);
-        if !self.lifecycle.is_held() {
+        if !self.phase.is_held() {
             self.quinn.close(now, code, wire_reason.into());
             self.repeat_close();
         }

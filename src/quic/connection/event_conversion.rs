@@ -16,7 +16,7 @@ impl Connection {
         while let Some(event) = self.quinn.poll() {
             has_changed = true;
             // `Closed` is the last event of a connection.
-            if !self.lifecycle.is_closed() {
+            if !self.phase.is_closed() {
                 self.take_over(event);
             }
         }
@@ -33,7 +33,7 @@ impl Connection {
                 self.key_updates.answered(changes);
                 self.advance_keys();
             }
-            if !self.lifecycle.is_closed() {
+            if !self.phase.is_closed() {
                 let answered = observed.pings.answered.into_iter();
                 let answered = answered.map(|uid| Event::PingAcknowledged { uid });
                 self.events.extend(answered.chain(observed.ids));
@@ -44,13 +44,13 @@ impl Connection {
 
     /// Called while a datagram or a timer is handled.
     pub(crate) fn note_batch(&mut self) {
-        self.events.note_batch(self.lifecycle.is_closed());
+        self.events.note_batch(self.phase.is_closed());
     }
 
     /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         loop {
-            match self.events.pop(self.lifecycle.is_closed())? {
+            match self.events.pop(self.phase.is_closed())? {
                 Pending::Ready(event) => {
                     match event {
                         Event::Closed { .. } => self.release_receiving(),
@@ -99,7 +99,7 @@ impl Connection {
             return false;
         }
         for reset in self.observer.take_resets() {
-            if !self.lifecycle.is_closed() && self.streams.reset_at(reset) {
+            if !self.phase.is_closed() && self.streams.reset_at(reset) {
                 self.readable(reset.stream_id);
             }
         }
@@ -120,7 +120,7 @@ impl Connection {
             return;
         }
         let new = self.credentials.take_new();
-        if !self.lifecycle.is_closed() {
+        if !self.phase.is_closed() {
             self.events.extend(new);
         }
     }
@@ -249,7 +249,7 @@ impl Connection {
     }
 
     fn established(&mut self) {
-        self.lifecycle.establish();
+        self.phase.establish();
         let details = session_details(&self.quinn);
         self.negotiated.establish(&details);
         if self.is_client() {

@@ -85,12 +85,12 @@ impl Connection {
 
     /// True if the handshake is complete and the connection is not closed.
     pub fn is_established(&self) -> bool {
-        self.lifecycle.is_established()
+        self.phase.is_established()
     }
 
     /// True until the handshake is complete. Data that arrives meanwhile is 0-RTT data.
     pub fn is_handshaking(&self) -> bool {
-        self.lifecycle.is_handshaking()
+        self.phase.is_handshaking()
     }
 
     /// True if this is a server's connection that accepts 0-RTT data and whose handshake is not complete.
@@ -100,7 +100,7 @@ impl Connection {
 
     /// True if this side or the peer has closed the connection. The `Closed` event may still be queued.
     pub fn is_closed(&self) -> bool {
-        self.lifecycle.is_closed()
+        self.phase.is_closed()
     }
 
     pub fn is_client(&self) -> bool {

@@ -54,7 +54,7 @@ impl Connection {
             return None;
         }
         let (held, received) = (self.held_bytes(), self.streams.received_bytes());
-        let is_closed = self.lifecycle.is_closed();
+        let is_closed = self.phase.is_closed();
         self.account
             .update(&mut self.quinn, held, received, is_closed)
     }
@@ -89,7 +89,7 @@ impl Connection {
         let streams = &mut self.streams;
         // A CONNECTION_CLOSE has arrived. The packet observer may also have recorded frames behind it, which
         // quinn-proto ignores.
-        let is_closed = self.lifecycle.is_closed();
+        let is_closed = self.phase.is_closed();
         self.observer.received_offsets().take_each(|arrived| {
             if !is_closed {
                 streams.arrived(arrived);
@@ -114,7 +114,7 @@ impl Connection {
 
     /// The streams that could be shed, with the bytes that each holds.
     pub(crate) fn sheddable(&mut self) -> Vec<ShedCandidate> {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return Vec::new();
         }
         self.streams.sheddable(self.account.queued().bytes())

@@ -28,7 +28,7 @@ use crate::{
 impl Connection {
     /// Returns an error if the application may not migrate this client to another socket now.
     pub(crate) fn check_migration(&self) -> Result<(), MigrationError> {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return Err(MigrationError::Closed);
         }
         if !self.is_client() {
@@ -67,7 +67,7 @@ impl Connection {
 
     /// The time at which a path that is being tried is given up, or at which a challenge must be repeated.
     pub(crate) fn path_deadline(&self) -> Option<Instant> {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return None;
         }
         let of_paths = earliest(self.path.deadline(), self.preferred.deadline());
@@ -76,7 +76,7 @@ impl Connection {
 
     /// Returns to the old path if nothing has arrived on the new one in time.
     pub(crate) fn handle_path_timeout(&mut self, now: Instant) {
-        if self.lifecycle.is_closed() {
+        if self.phase.is_closed() {
             return;
         }
         self.addresses.handle_timeout(now);
@@ -119,7 +119,7 @@ impl Connection {
 
     /// The server's preferred address, once, after the handshake is confirmed.
     pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
-        if !self.preferred.has_offer() || !self.is_confirmed() || self.lifecycle.is_closed() {
+        if !self.preferred.has_offer() || !self.is_confirmed() || self.phase.is_closed() {
             return None;
         }
         self.preferred.take_offer()

@@ -5,7 +5,7 @@
 //!
 //! The parts, none of which depends on the connection:
 //!
-//! - `lifecycle`: the phases, and a client's first packets that are held back.
+//! - `phase`: the phases, and a client's first packets that are held back.
 //! - `negotiated_values`: results of the handshake; `received_tickets_and_tokens`: a client's tickets and tokens.
 //! - `event_queue`: events for the application.
 //! - `memory_account`: the memory held for the peer, and its credit.
@@ -58,13 +58,13 @@ mod event_conversion;
 mod event_queue;
 mod getters;
 mod key_updates;
-mod lifecycle;
 mod memory_account;
 mod memory_shedding;
 pub(super) mod migration;
 mod negotiated_values;
 mod packet_observer;
 pub(super) mod path_observer;
+mod phase;
 mod ping_observer;
 pub(super) mod pre_connect_commands;
 mod preferred_address;
@@ -79,11 +79,11 @@ use close_reason::closed_without_code;
 use datagram_frame_sender::DatagramSender;
 use event_queue::EventQueue;
 use key_updates::KeyUpdates;
-use lifecycle::Lifecycle;
 pub(super) use memory_account::CONNECTION_BYTES;
 use memory_account::PeerAccount;
 use negotiated_values::{Negotiated, session_details};
 use packet_observer::ConnectionObserver;
+use phase::ConnectionPhase;
 use preferred_address::PreferredPath;
 use qlog_connection_events::PacketLog;
 use received_tickets_and_tokens::TicketsAndTokens;
@@ -94,7 +94,7 @@ pub struct Connection {
     /// A number that the application may set for itself. This crate does not use it.
     pub user: u64,
     quinn: quinn::Connection,
-    lifecycle: Lifecycle,
+    phase: ConnectionPhase,
     negotiated: Negotiated,
     credentials: TicketsAndTokens,
     streams: Streams,
@@ -141,7 +141,7 @@ impl Connection {
         let max_streams = [settings.max_streams_bidi, settings.max_streams_uni];
         let connection = Self {
             user: 0,
-            lifecycle: Lifecycle::new(),
+            phase: ConnectionPhase::new(),
             negotiated: Negotiated::new(&details, server_name),
             credentials: TicketsAndTokens::new(details.tickets, tokens),
             streams,
@@ -182,7 +182,7 @@ impl Connection {
     /// issued.
     pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
         for id in made {
-            if self.observer.issued(&id) && !self.lifecycle.is_closed() {
+            if self.observer.issued(&id) && !self.phase.is_closed() {
                 self.events
                     .push(Event::ConnectionIdIssued { id: id.to_vec() });
             }
@@ -196,18 +196,18 @@ impl Connection {
     /// True if this side may have to send its CONNECTION_CLOSE again, because the peer has not answered with one (RFC
     /// 9000 section 10.2).
     pub(super) fn awaits_peer(&self) -> bool {
-        self.lifecycle.awaits_peer(self.observer.peer_has_closed())
+        self.phase.awaits_peer(self.observer.peer_has_closed())
     }
 
     /// True if the peer has closed the connection. Then nothing more is sent, not even a CONNECTION_CLOSE (RFC 9000
     /// section 10.2.2).
     fn is_draining(&self) -> bool {
-        self.lifecycle.is_draining(self.observer.peer_has_closed())
+        self.phase.is_draining(self.observer.peer_has_closed())
     }
 
     /// True if the connection was closed before it sent a packet, so that it must not send a CONNECTION_CLOSE.
     pub(super) fn ended_unsent(&self) -> bool {
-        self.lifecycle.ended_unsent()
+        self.phase.ended_unsent()
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -217,18 +217,18 @@ impl Connection {
     /// Ends the connection without sending a packet, because the peer cannot be reached.
     pub(super) fn abandon(&mut self, reason: String, kind: CloseKind) {
         self.pump();
-        if !self.lifecycle.is_closed() {
+        if !self.phase.is_closed() {
             self.closed(closed_without_code(reason, kind));
         }
     }
 
     fn repeat_close(&mut self) {
-        self.lifecycle.repeat_close();
+        self.phase.repeat_close();
         self.observer.expect_close();
     }
 
     fn closed(&mut self, event: Event) {
-        self.lifecycle.close();
+        self.phase.close();
         self.observer.received_offsets().disable();
         self.addresses.drop_waiting();
         congestion_controller_wrapper::open_window(self.quinn.congestion_state());

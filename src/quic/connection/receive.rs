@@ -64,7 +64,7 @@ impl Connection {
         } else if frames.is_some_and(|before| frames_received(&self.quinn) > before) {
             if !self.is_client() && remote != old {
                 self.path.probed_from(remote, local);
-            } else if self.path.proved(local) && !self.lifecycle.is_closed() {
+            } else if self.path.proved(local) && !self.phase.is_closed() {
                 // A connection that is closed still receives packets, but the application gets no more events of it.
                 self.log_migration("migration_complete");
                 self.events

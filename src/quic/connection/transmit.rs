@@ -18,7 +18,7 @@ impl Connection {
         if !is_pumped {
             self.pump();
         }
-        if self.lifecycle.is_held() {
+        if self.phase.is_held() {
             return;
         }
         // A client may send as soon as it has 0-RTT keys. A server that accepts 0-RTT data may answer it before the
@@ -28,7 +28,7 @@ impl Connection {
             self.hand_over(batch_size);
         }
         let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
-        if is_low && !self.lifecycle.is_closed() && self.events.note_room() {
+        if is_low && !self.phase.is_closed() && self.events.note_room() {
             let queued_bytes = self.streams.queued_bytes();
             self.events.push(Event::ConnectionWritable { queued_bytes });
         }
@@ -89,7 +89,7 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
-        if self.lifecycle.is_held() {
+        if self.phase.is_held() {
             return None;
         }
         match self.addresses.are_limited() {

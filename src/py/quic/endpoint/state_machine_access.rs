@@ -29,7 +29,8 @@ pub(super) enum EndpointOwner {
         key: Key,
         context: Py<PyAny>,
     },
-    /// The endpoint object itself. The caller passes and fetches the packets, and passes the time.
+    /// The endpoint object has it, without a loop. The program hands it received packets and the time, and asks it for the
+    /// packets to send.
     Object(Box<GilCell<OwnedEndpoint>>),
 }
 

@@ -6,7 +6,7 @@ use crate::StreamError;
 
 /// The phase of a connection, and two conditions for its packets.
 #[derive(Debug)]
-pub(super) struct Lifecycle {
+pub(super) struct ConnectionPhase {
     phase: Phase,
     /// True if this side has closed the connection. quinn-proto repeats the CONNECTION_CLOSE when the peer sends more
     /// (RFC 9000 section 10.2.1).
@@ -23,7 +23,7 @@ enum Phase {
     Closed,
 }
 
-impl Lifecycle {
+impl ConnectionPhase {
     pub fn new() -> Self {
         Self {
             phase: Phase::Handshake,
@@ -109,31 +109,31 @@ mod tests {
 
     #[test]
     fn a_closed_connection_accepts_no_commands() {
-        let mut lifecycle = Lifecycle::new();
-        assert!(lifecycle.is_handshaking() && lifecycle.check_open().is_ok());
-        lifecycle.establish();
-        assert!(lifecycle.is_established() && lifecycle.check_open().is_ok());
-        lifecycle.close();
-        assert!(lifecycle.is_closed() && !lifecycle.is_established());
-        assert_eq!(lifecycle.check_open(), Err(StreamError::Closed));
+        let mut phase = ConnectionPhase::new();
+        assert!(phase.is_handshaking() && phase.check_open().is_ok());
+        phase.establish();
+        assert!(phase.is_established() && phase.check_open().is_ok());
+        phase.close();
+        assert!(phase.is_closed() && !phase.is_established());
+        assert_eq!(phase.check_open(), Err(StreamError::Closed));
     }
 
     #[test]
     fn only_a_connection_that_has_sent_nothing_can_be_held_back() {
-        let mut sent = Lifecycle::new();
+        let mut sent = ConnectionPhase::new();
         sent.hold(1);
         assert!(!sent.is_held());
-        let mut complete = Lifecycle::new();
+        let mut complete = ConnectionPhase::new();
         complete.establish();
         complete.hold(0);
         assert!(!complete.is_held());
-        let mut released = Lifecycle::new();
+        let mut released = ConnectionPhase::new();
         released.hold(0);
         assert!(released.is_held());
         released.release();
         released.close();
         assert!(!released.is_held() && !released.ended_unsent());
-        let mut closed = Lifecycle::new();
+        let mut closed = ConnectionPhase::new();
         closed.hold(0);
         assert!(!closed.ended_unsent());
         closed.close();
@@ -143,15 +143,15 @@ mod tests {
 
     #[test]
     fn a_closed_connection_waits_for_the_peers_close_and_then_sends_nothing() {
-        let mut lifecycle = Lifecycle::new();
-        assert!(lifecycle.awaits_peer(true) && !lifecycle.is_draining(true));
-        lifecycle.close();
+        let mut phase = ConnectionPhase::new();
+        assert!(phase.awaits_peer(true) && !phase.is_draining(true));
+        phase.close();
         assert!(
-            !lifecycle.awaits_peer(false),
+            !phase.awaits_peer(false),
             "no CONNECTION_CLOSE of this side is repeated"
         );
-        lifecycle.repeat_close();
-        assert!(lifecycle.awaits_peer(false) && !lifecycle.is_draining(false));
-        assert!(!lifecycle.awaits_peer(true) && lifecycle.is_draining(true));
+        phase.repeat_close();
+        assert!(phase.awaits_peer(false) && !phase.is_draining(false));
+        assert!(!phase.awaits_peer(true) && phase.is_draining(true));
     }
 }
