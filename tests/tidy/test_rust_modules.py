@@ -303,7 +303,7 @@ PARTS = {
             "datagram_frame_sender",
             "event_queue",
             "key_updates",
-            "lifecycle",
+            "phase",
             "memory_account",
             "negotiated_values",
             "qlog_connection_events",
