@@ -177,7 +177,7 @@ impl SentFile {
     ///
     /// Those of the socket, such as `EPIPE`.
     pub fn send_now(&self, socket: RawFd, offset: u64, length: usize) -> Result<usize, Errno> {
-        let Some(last) = length.checked_sub(1) else {
+        let Some(last) = length.checked_sub(1).filter(|_| is_sigpipe_ignored()) else {
             return Ok(0);
         };
         let is_cached = |at| {
@@ -190,9 +190,6 @@ impl SentFile {
         else {
             return Ok(0);
         };
-        if !is_sigpipe_ignored() {
-            return Ok(0);
-        }
         loop {
             // SAFETY: the file is open, and the kernel writes the new position to a variable that outlives the call. If
             // the socket is not open, the call returns EBADF.

@@ -51,6 +51,11 @@ class NamedCertificate:
         names, kind = QuicServerSetup._check_named(list(chain), private_key, server_names)
         return cls(tuple(names), tuple(chain), private_key, kind)
 
+    def is_for(self, host: str) -> bool:
+        """True if clients that request this host, in lower case, get this certificate."""
+        first, _, parent = host.partition(".")
+        return host in self.server_names or (bool(first) and f"*.{parent}" in self.server_names)
+
     def _fields(self) -> tuple[list[bytes], bytes, list[str] | None]:
         return list(self.chain), self.private_key, list(self.server_names)
 

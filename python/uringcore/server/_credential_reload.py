@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import TlsServerSetup
-from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._certificate_checks import load_chain, quic_refusal, tcp_refusal
 from uringcore.server._config import Config
-from uringcore.server._native_tls import make_setup, renewed_files
+from uringcore.server._native_tls import make_setup, read_files
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["reload_certificate", "reload_keys"]
@@ -48,26 +46,25 @@ def reload_certificate(config: Config, listener: Listener | None) -> None:
     """
     with restoring(config, listener):
         config.check_certificates()
-        has_rustls = config.tls_setup is not None
-        files, pem = config.tls_files, None
-        if has_rustls:
-            files, pem = renewed_files(config), config.server_certificate_pem
-        tls = new_setup(config, files)
-        quic = None if listener is None else config.quic
-        if quic is not None:
-            with refusing(config):
-                config.load_certificates_into(quic)
-                quic.setup()
-        if quic is not None and listener is not None:
-            with refusing(config):
+        files = setup = pem = None
+        if config.tls_setup is not None:
+            with refusing(tcp_refusal, config):
+                files = read_files(config)
+                setup = make_setup(config, files)
+            pem = config.server_certificate_pem
+        if config.quic is not None and listener is not None:
+            with refusing(quic_refusal, config):
+                config.load_certificates_into(config.quic)
+                config.quic.setup()
                 listener.reload()
         # Last, because nothing undoes it.
         if config.ssl is not None:
             load_chain(config.ssl, config)
-        config.tls_files = files
-        renew_tls(config, tls)
-        if has_rustls and config.http1 is not None:
-            config.http1.renew_certificate(pem)
+        if setup is not None:
+            config.tls_files = files
+            use_setup(config, setup)
+            if config.http1 is not None:
+                config.http1.renew_certificate(pem)
 
 
 def reload_keys(config: Config, listener: Listener | None) -> None:
@@ -78,12 +75,16 @@ def reload_keys(config: Config, listener: Listener | None) -> None:
     try:
         with restoring(config, listener):
             changed = keys.read_again()
-            # With the certificates that were read last: renewed ones are checked first.
-            tls = new_setup(config, config.tls_files) if "token" in changed else None
+            setup = None
+            if "token" in changed and config.tls_files is not None:
+                # With the certificates that were read last: renewed ones are checked first.
+                with refusing(tcp_refusal, config):
+                    setup = make_setup(config, config.tls_files)
             if changed and config.quic is not None and listener is not None:
                 config.set_quic_keys(config.quic)
                 listener.reload()
-            renew_tls(config, tls)
+            if setup is not None:
+                use_setup(config, setup)
     except (StartupError, OSError, ValueError) as exc:
         logger.error("The keys were not reloaded: %s", exc)
         return
@@ -92,21 +93,11 @@ def reload_keys(config: Config, listener: Listener | None) -> None:
         logger.info("The %s key was reloaded from %s", kind, keys.files[kind])
 
 
-def new_setup(config: Config, files: QuicConfiguration | None) -> TlsServerSetup | None:
-    """Returns the settings of TLS over TCP; ``None`` if CPython's ``ssl`` or nothing does it."""
-    if config.tls_setup is None or files is None:
-        return None
-    try:
-        return make_setup(config, files)
-    except (OSError, QuicConfigurationError) as exc:
-        raise tcp_refusal(config, exc) from None
-
-
-def renew_tls(config: Config, new: TlsServerSetup | None) -> None:
-    if new is not None:
-        config.tls_setup = new
-        if config.http1 is not None:
-            config.http1.renew_tls(new)
+def use_setup(config: Config, setup: TlsServerSetup) -> None:
+    """Sets TLS over TCP for new connections."""
+    config.tls_setup = setup
+    if config.http1 is not None:
+        config.http1.renew_tls(setup)
 
 
 @contextlib.contextmanager
@@ -130,9 +121,11 @@ def restoring(config: Config, listener: Listener | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refusing(config: Config) -> Iterator[None]:
-    """A context whose errors become errors about the files that HTTP/3 uses."""
+def refusing(
+    refusal: Callable[[Config, Exception], StartupError], config: Config
+) -> Iterator[None]:
+    """A context whose errors become those that ``refusal`` makes of them."""
     try:
         yield
     except (ImportError, OSError, ValueError) as exc:
-        raise quic_refusal(config, exc) from None
+        raise refusal(config, exc) from None

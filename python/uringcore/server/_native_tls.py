@@ -21,14 +21,14 @@ from uringcore._uringcore import TlsServerSetup
 from uringcore.quic._credential_loading import identity, roots
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server._certificate_checks import clients_without_authorities, tcp_refusal
+from uringcore.server._certificate_checks import clients_without_authorities
 from uringcore.server._startup_errors import StartupError
 
 __all__ = [
     "ALPN",
     "make_setup",
     "offer_versions",
-    "renewed_files",
+    "read_files",
     "setup_or_none",
     "with_alpn",
 ]
@@ -71,14 +71,6 @@ def reason_for_openssl(config: Any) -> str | None:
     if config.ssl_ciphers not in DEFAULT_CIPHERS:
         return "--ssl-ciphers is set"
     return None
-
-
-def renewed_files(config: Any) -> QuicConfiguration:
-    """Reads renewed files. Raises :class:`StartupError`, which names the file."""
-    try:
-        return read_files(config)
-    except (ImportError, OSError, QuicConfigurationError) as exc:
-        raise tcp_refusal(config, exc) from None
 
 
 def read_files(config: Any) -> QuicConfiguration:

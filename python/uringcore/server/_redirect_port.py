@@ -139,7 +139,7 @@ class RedirectPort:
     def _is_mine(self, name: str) -> bool:
         config = self._config
         # The client gets the certificate of the host that it requests, whatever other names are in it.
-        if any(one.is_for(name) for one in config.sni_certificates):
+        if any(one.is_for(name.lower()) for one in config.named_certificates):
             return True
         files = (config.ssl_certfile,)
         found = signature(files)

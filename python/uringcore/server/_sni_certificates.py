@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._named_certificate import NamedCertificate
@@ -32,13 +31,7 @@ class SNICertificate:
 
     certfile: str
     keyfile: str
-    """The same file, if it contains both."""
-
-    def is_for(self, name: str) -> bool:
-        """True if clients that request the host ``name`` get this certificate."""
-        name, host = name.lower(), self.host.lower().rstrip(".")
-        first, _, parent = name.partition(".")
-        return name == host or (bool(first) and f"*.{parent}" == host)
+    """The file of the private key. It may be the certificate's file."""
 
 
 def parse_sni_certificates(texts: Iterable[str]) -> tuple[SNICertificate, ...]:
@@ -84,15 +77,12 @@ def read_sni_certificates(
 
 
 def load(configuration: QuicConfiguration, one: SNICertificate, password: str | None) -> None:
-    for path in (one.certfile, one.keyfile):
-        try:
-            Path(path).read_bytes()
-        except OSError as exc:
-            raise StartupError(f"{OPTION}: {path}: {exc.strerror}") from None
     try:
         configuration.add_certificate(one.certfile, one.keyfile, password, server_names=[one.host])
     except (ImportError, QuicConfigurationError) as exc:
         said, path = str(exc), one.certfile
         if isinstance(exc, QuicConfigurationError):
             said, path = exc.message, one.keyfile if exc.field == "keyfile" else one.certfile
+            if isinstance(exc.__cause__, OSError):
+                said = exc.__cause__.strerror or said
         raise StartupError(f"{OPTION}: {path}: {said}") from None

@@ -36,6 +36,17 @@ unsafe impl Send for HeldBytes {}
 // SAFETY: several threads may read the memory at once, because it never changes.
 unsafe impl Sync for HeldBytes {}
 
+impl HeldBytes {
+    /// Holds the contents of an exact `bytes` or `str` object.
+    fn of(contents: &[u8], owner: &Bound<'_, PyAny>) -> Bytes {
+        Bytes::from_owner(Self {
+            data: contents.as_ptr(),
+            len: contents.len(),
+            _owner: owner.clone().unbind(),
+        })
+    }
+}
+
 impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `data` and `len` were taken from `_owner`, which is alive and immutable.
@@ -50,11 +61,7 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     if !is_held(bytes) {
         return Bytes::copy_from_slice(slice);
     }
-    Bytes::from_owner(HeldBytes {
-        data: slice.as_ptr(),
-        len: slice.len(),
-        _owner: bytes.clone().into_any().unbind(),
-    })
+    HeldBytes::of(slice, bytes.as_any())
 }
 
 /// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`HOLD_FROM_BYTES`], otherwise a
@@ -68,11 +75,7 @@ pub fn hold_text(text: &Bound<'_, PyString>) -> PyResult<Bytes> {
     if slice.len() < HOLD_FROM_BYTES || !text.is_exact_instance_of::<PyString>() {
         return Ok(Bytes::copy_from_slice(slice));
     }
-    Ok(Bytes::from_owner(HeldBytes {
-        data: slice.as_ptr(),
-        len: slice.len(),
-        _owner: text.clone().into_any().unbind(),
-    }))
+    Ok(HeldBytes::of(slice, text.as_any()))
 }
 
 /// True if the object is kept instead of copied. A subclass may have a `__del__`, which must not run when the engine

@@ -30,7 +30,7 @@ use crate::capi::gil_cell::GilCell;
 use crate::http2::Http2Connection;
 use crate::tcp::connection_info::{Ends, HasEnds, connection_info};
 use crate::tcp::lower_transport::LowerTransport;
-use crate::tcp::server_connections::{TcpConnection, TcpService, negotiated_protocol};
+use crate::tcp::server_connections::{TcpConnection, TcpService, data_of, negotiated_protocol};
 use crate::transport::native_protocol::NativeProtocol;
 
 /// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.
@@ -585,10 +585,7 @@ impl TcpConnection for Py<Http1Connection> {
 
     fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
         self.get().state.with(py, |state| {
-            let admitted = state.admitted.as_ref();
-            let own = admitted.map_or(0, |admitted| admitted.holding.data_of(account));
-            let lower = state.lower.as_ref();
-            own + lower.map_or(0, |lower| lower.session_data_of(py, account))
+            data_of(py, state.admitted.as_ref(), state.lower.as_ref(), account)
         })
     }
 

@@ -16,6 +16,7 @@ use uringcore_limits::memory_budget::{Account, Budget, Holding};
 use uringcore_quic::tls::ServerSession;
 
 use super::limits::TcpLimits;
+use super::lower_transport::LowerTransport;
 use super::tls_server_transport::TlsServerTransport;
 use crate::asgi::asgi_service::{AsgiService, ReportedFault};
 use crate::capi::gil_cell::GilCell;
@@ -183,6 +184,17 @@ impl TcpService {
     fn __clear__(&self, py: Python<'_>) {
         drop((self.open.take(py), self.tls_setup.take(py)));
     }
+}
+
+/// The bytes of a connection of either version of HTTP that are charged to this account, with those of its TLS session.
+pub fn data_of(
+    py: Python<'_>,
+    admitted: Option<&Admitted>,
+    lower: Option<&LowerTransport>,
+    account: &Arc<Account>,
+) -> usize {
+    let own = admitted.map_or(0, |admitted| admitted.holding.data_of(account));
+    own + lower.map_or(0, |lower| lower.session_data_of(py, account))
 }
 
 impl TcpService {

@@ -6,8 +6,8 @@
 //! | `encryption` | written data to records; data that waits |
 //!
 //! Handshakes run in the loop's thread. A handshake has a time limit, and the numbers of handshakes and of bytes that
-//! one may hold are limited. Received bytes of incomplete records and messages are charged to the client. Records reach this object without Python objects, and the HTTP connection gets their
-//! content without one.
+//! one may hold are limited. Received bytes of incomplete records and messages are charged to the client. Records reach
+//! this object without Python objects, and the HTTP connection gets their content without one.
 //!
 //! **Invariants.** Records are written in the order in which they were made: data that the stream does not accept yet
 //! waits before its encryption. While the HTTP connection has paused reading, the stream beneath is paused, so nothing
@@ -371,7 +371,7 @@ impl TlsServerTransport {
                 state.phase = Phase::Closing;
             }
             if closing == Closing::AtOnce {
-                // The memory is freed at the end of the turn, but the budget must not count it any more.
+                // The memory is freed at the end of the loop iteration, but the budget must not count it any more.
                 state.holding = None;
             }
             (waits, phase)

@@ -71,7 +71,7 @@ async def connections_are_closed(attacked, folder):
 
 async def addresses_change(attacked, folder):
     await wait_metric(attacked.server, MOVES_DROPPED, 1)
-    await until(lambda: DONE["bytes taken"] > 200_000)
+    await until(lambda: DONE["bytes taken"] > 1_000_000)
 
 
 async def sockets_wait(attacked, folder):

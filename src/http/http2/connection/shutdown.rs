@@ -30,24 +30,19 @@ impl Connection {
     /// Handles the stop of the server: sends GOAWAY, and a PING whose answer shows that the client has got it. A connection
     /// without a request waits for its first one for [`ROUND_TRIP_TIME`].
     pub fn stop(&mut self, now: Instant) {
-        match self.going_away {
-            GoingAway::No | GoingAway::AtFirstRequest { until: None } if self.requests == 0 => {
-                let until = now.checked_add(ROUND_TRIP_TIME);
-                self.going_away = GoingAway::AtFirstRequest { until };
-            }
-            _ => self.announce_stop(now),
+        self.announce_stop(now);
+        if let GoingAway::AtFirstRequest { until } = &mut self.going_away {
+            *until = until.or_else(|| now.checked_add(ROUND_TRIP_TIME));
         }
     }
 
     /// Handles that the server will stop: as [`stop`](Self::stop), but a connection without a request stays. A client that
     /// opens a connection for a request may not repeat it elsewhere: HAProxy fails it if GOAWAY comes before it.
     pub fn announce_stop(&mut self, now: Instant) {
-        match self.requests {
-            0 if self.going_away == GoingAway::No => {
-                self.going_away = GoingAway::AtFirstRequest { until: None };
-            }
-            0 => {}
-            _ => self.begin_going_away(now),
+        if self.requests > 0 {
+            self.begin_going_away(now);
+        } else if self.going_away == GoingAway::No {
+            self.going_away = GoingAway::AtFirstRequest { until: None };
         }
     }
 
