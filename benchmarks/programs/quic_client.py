@@ -19,7 +19,7 @@ import uringcore
 from benchmarks.programs.work_requests import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.bulk import ALPN, WINDOW, pattern
 from uringcore import quic
-from uringcore.quic._typed_api.awaitable_context import AwaitableContext
+from uringcore.quic._typed_api.await_and_async_with import AwaitableContext
 
 MESSAGE = bytes(100)
 DATAGRAM = bytes(1000)

@@ -13,6 +13,7 @@ use uringcore_limits::memory_budget::Account;
 
 use super::tls_server_transport::TlsServerTransport;
 use crate::tls::TlsTransport;
+use crate::transport::half_close;
 use crate::transport::native_protocol::NativeReceive;
 use crate::transport::stream::StreamTransport;
 
@@ -215,12 +216,6 @@ impl LowerTransport {
                 .close_lingering(py, LINGER_BYTES_MAX)
                 .map(|()| true);
         }
-        let transport = self.object(py);
-        let can = transport.call_method0(intern!(py, "can_write_eof"))?;
-        if !can.is_truthy()? {
-            return Ok(false);
-        }
-        transport.call_method0(intern!(py, "write_eof"))?;
-        Ok(true)
+        half_close::end_sending(self.object(py))
     }
 }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::ssl_object::Records;
+use crate::transport::half_close;
 use crate::transport::stream::StreamTransport;
 
 pub enum LowerTransport {
@@ -133,12 +134,7 @@ impl LowerTransport {
 
     /// Closes the sending direction, if the transport can close it while the receiving direction stays open.
     pub fn close_sending(&self, py: Python<'_>) -> PyResult<()> {
-        let transport = self.as_any(py);
-        let can = transport.call_method0(intern!(py, "can_write_eof"))?;
-        match can.is_truthy()? {
-            true => transport.call_method0(intern!(py, "write_eof")).map(drop),
-            false => Ok(()),
-        }
+        half_close::end_sending(self.as_any(py)).map(drop)
     }
 
     pub fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {

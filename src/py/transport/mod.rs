@@ -5,10 +5,12 @@
 //! | `base_transport` | what stream and datagram transports have in common: protocol, context, lifecycle |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
+//! | `half_close` | the end of the sending direction alone |
 //! | `native_protocol` | the base class of protocols in this extension |
 
 pub mod base_transport;
 pub mod datagram;
+pub mod half_close;
 pub mod native_protocol;
 pub mod stream;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -120,6 +121,11 @@ class Raw:
         return found
 
     def close(self) -> None:
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Closes the connection with RST, in place of FIN."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.child_processes import bound
 pytestmark = pytest.mark.either_backend
 
 APPLICATION_WITHOUT_SCOPE = "tests.http.failing_tls_scope:app"
+RESET_BEFORE_END = "tests.http.reset_before_end:app"
 
 POST = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
 
@@ -182,3 +184,21 @@ def test_a_request_whose_scope_cannot_be_made_ends_its_connection(start, backend
         one.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert one.is_closed()
     assert "Exception in an HTTP/1.1 connection" in server.log()
+
+
+def test_a_reset_just_before_the_end_of_a_response_is_no_error_of_the_application(
+    start_native, tmp_path
+):
+    server = start_native(app=RESET_BEFORE_END)
+    busy = tmp_path / "busy"
+    with connected(server) as one:
+        # The server leaves the content unread, so it would end only its sending direction.
+        fields = ("Host: a", "Connection: close", "Content-Length: 2", "", "x")
+        one.send("\r\n".join([f"POST /?{quote(str(busy))} HTTP/1.1", *fields]))
+        assert one.response().body == b"hello"
+        while not busy.exists():
+            time.sleep(0.01)
+        one.reset()
+    busy.unlink()
+    assert server.stop() == 0
+    assert "Traceback" not in server.log()
