@@ -32,9 +32,9 @@ def main() -> None:
         run("-m", "ensurepip")
         requirements = runpy.run_path(str(ROOT / ".ci" / "venv.py"))["requirements"]("server")
         run("-m", "pip", "--quiet", "--disable-pip-version-check", "install", *requirements)
-    from benchmarks.programs.counted import TRAINING_GROUPS
+    from benchmarks.programs.counted import DEFAULT_GROUPS
 
-    for group in TRAINING_GROUPS:
+    for group in DEFAULT_GROUPS:
         print(f"  {group}", flush=True)
         run("-m", "benchmarks.programs.counted", "--group", group, "--times", str(TIMES))
     for backend in BACKENDS:

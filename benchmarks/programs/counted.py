@@ -53,9 +53,8 @@ HTTP1, HTTPTOOLS, HTTP2 = "http1", "http1-httptools", "http2"
 HTTP1_OPTIONS = {HTTP1: "native", HTTPTOOLS: "httptools"}
 """The option `http` of the server, by group."""
 GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTPTOOLS, HTTP2)
-DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1)
-"""The groups of the baseline."""
-TRAINING_GROUPS = (*DEFAULT_GROUPS, HTTP2)
+DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT, HTTP1, HTTP2)
+"""The groups of the baseline, and of the training of the compiler's profile."""
 REPEATS = 3
 SLOWDOWN = 200
 """Valgrind's factor is 30 to 60; the rest is a margin for a busy machine."""

@@ -173,7 +173,7 @@ def test_every_row_of_the_scheduling_table_without_a_thread_is_counted() -> None
 
 
 @pytest.mark.measuring
-@pytest.mark.parametrize("group", ["asyncio", *counted.TRAINING_GROUPS])
+@pytest.mark.parametrize("group", ["asyncio", *counted.DEFAULT_GROUPS])
 def test_the_counted_rows_do_their_work_and_show_how_often_they_send(group: str) -> None:
     command = [sys.executable, "-m", "benchmarks.programs.counted", "--group", group]
     done = subprocess.run(
