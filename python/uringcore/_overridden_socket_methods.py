@@ -6,7 +6,7 @@ as tests do that forbid the network. The core would bypass these methods. So suc
 transport, on the loop's watchers, which is as fast as on asyncio.
 
 The methods of ``socket.socket`` are checked when a transport is made; existing transports do not change.
-``sock_*`` calls have their own check (``src/py/sock/socket_attributes.rs``).
+``sock_*`` calls have their own check (``src/py/sock/plain_sockets.rs``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ use super::http_stream::Ending;
 use super::message_parser::{optional, required};
 use super::request::{Answer, Request};
 use super::response::Sent;
-use crate::capi::bytes_like_objects::{self, HOLD_FROM_BYTES};
+use crate::capi::bytes_like_objects::{self, REFERENCED_FROM_BYTES};
 use crate::capi::integer_arguments::of_bits;
 
 create_exception!(
@@ -417,7 +417,7 @@ impl Request {
         let py = slf.py();
         if let Some(bytes) = given(message, intern!(py, "bytes"))? {
             match bytes.cast::<PyBytes>() {
-                Ok(bytes) if bytes.as_bytes().len() < HOLD_FROM_BYTES => {
+                Ok(bytes) if bytes.as_bytes().len() < REFERENCED_FROM_BYTES => {
                     Self::send_joined(slf, Opcode::Binary, bytes.as_bytes())
                 }
                 _ => {
@@ -428,7 +428,7 @@ impl Request {
         } else if let Some(text) = given(message, intern!(py, "text"))? {
             let text = text.cast::<PyString>()?;
             match text.to_str()? {
-                short if short.len() < HOLD_FROM_BYTES => {
+                short if short.len() < REFERENCED_FROM_BYTES => {
                     Self::send_joined(slf, Opcode::Text, short.as_bytes())
                 }
                 _ => Self::send_content(slf, Opcode::Text, bytes_like_objects::hold_text(text)?),
@@ -446,7 +446,7 @@ impl Request {
             return Ok(Sent::Taken);
         };
         let is_held_up = || this.with_stream(py, |stream| stream.is_held_up(py)) == Some(true);
-        let is_short = content.len() < HOLD_FROM_BYTES;
+        let is_short = content.len() < REFERENCED_FROM_BYTES;
         if is_short || socket.with(py, |socket| socket.compresses()) || is_held_up() {
             return Self::send_joined(slf, opcode, &content);
         }

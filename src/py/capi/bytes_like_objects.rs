@@ -54,7 +54,7 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// Returns the contents of a `bytes` object: a copy if it is smaller than [`HOLD_FROM_BYTES`], otherwise a reference to
+/// Returns the contents of a `bytes` object: a copy if it is smaller than [`REFERENCED_FROM_BYTES`], otherwise a reference to
 /// the object.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
@@ -64,7 +64,7 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     HeldBytes::of(slice, bytes.as_any())
 }
 
-/// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`HOLD_FROM_BYTES`], otherwise a
+/// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`REFERENCED_FROM_BYTES`], otherwise a
 /// reference to the object.
 ///
 /// # Errors
@@ -72,7 +72,7 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
 /// `UnicodeEncodeError` if the string has a surrogate.
 pub fn hold_text(text: &Bound<'_, PyString>) -> PyResult<Bytes> {
     let slice = text.to_str()?.as_bytes();
-    if slice.len() < HOLD_FROM_BYTES || !text.is_exact_instance_of::<PyString>() {
+    if slice.len() < REFERENCED_FROM_BYTES || !text.is_exact_instance_of::<PyString>() {
         return Ok(Bytes::copy_from_slice(slice));
     }
     Ok(HeldBytes::of(slice, text.as_any()))
@@ -81,7 +81,7 @@ pub fn hold_text(text: &Bound<'_, PyString>) -> PyResult<Bytes> {
 /// True if the object is kept instead of copied. A subclass may have a `__del__`, which must not run when the engine
 /// drops the bytes that it has sent, so only exact `bytes` are kept.
 fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
-    bytes.as_bytes().len() >= HOLD_FROM_BYTES && bytes.is_exact_instance_of::<PyBytes>()
+    bytes.as_bytes().len() >= REFERENCED_FROM_BYTES && bytes.is_exact_instance_of::<PyBytes>()
 }
 
 /// Bytes that a stream is about to send.
@@ -313,4 +313,4 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
 /// The smallest size in bytes from which a `bytes` object is referenced. Below it, a copy costs less than the two
 /// changes of the object's reference count. The queues below may copy all the same: that of a TCP transport below
 /// `write_coalescer::BLOCK_BYTES`, that of a QUIC stream below `send_queue::PIECE_MIN`.
-pub const HOLD_FROM_BYTES: usize = 4096;
+pub const REFERENCED_FROM_BYTES: usize = 4096;

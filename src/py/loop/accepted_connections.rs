@@ -12,7 +12,7 @@ use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::operation_queues;
-use crate::sock::socket_attributes::{STREAMING, replaced_methods};
+use crate::sock::plain_sockets::{STREAMING, replaced_methods};
 use crate::sock::socket_object_creation;
 use crate::transport::base_transport::Descriptor;
 use crate::transport::native_protocol::is_admitted;

@@ -5,12 +5,12 @@
 //! | `socket_operations` | `sock_recv`, `sock_sendall` and the other calls as operations of the ring |
 //! | `operation_queues` | the futures and socket objects of the operations in a socket's queues |
 //! | `cancelled_results` | results of cancelled calls, for the next call on the socket |
-//! | `socket_attributes` | reads the attributes of Python's socket objects |
+//! | `plain_sockets` | whether a call on a socket object uses the ring or asyncio's own code |
 //! | `socket_object_creation` | makes socket objects over descriptors |
 
 pub mod cancelled_results;
 pub mod operation_queues;
-pub mod socket_attributes;
+pub mod plain_sockets;
 pub mod socket_object_creation;
 pub mod socket_operations;
 
@@ -18,5 +18,5 @@ use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     socket_operations::register(m)?;
-    socket_attributes::register(m)
+    plain_sockets::register(m)
 }

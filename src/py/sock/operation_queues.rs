@@ -16,7 +16,7 @@ use crate::capi::exception_conversion;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures;
 use crate::sock::cancelled_results;
-use crate::sock::socket_attributes::fileno;
+use crate::sock::plain_sockets::fileno;
 
 /// Queues an operation and returns its future. The operation starts at the end of the loop iteration.
 pub fn launch(

@@ -1,5 +1,5 @@
 //! Makes Python's socket objects over descriptors of the engine. If a step fails, the caller keeps the descriptor.
-//! The attributes of socket objects are read in `socket_attributes`.
+//! The attributes of socket objects are read in `plain_sockets`.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::sock::socket_attributes::socket_types;
+use crate::sock::plain_sockets::socket_types;
 
 /// Makes the socket object of an accepted connection.
 pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {

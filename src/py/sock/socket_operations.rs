@@ -25,7 +25,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures::{self, Plan, Subject};
 use crate::sock::cancelled_results;
 use crate::sock::operation_queues::{self, launch};
-use crate::sock::socket_attributes::{
+use crate::sock::plain_sockets::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain,
 };
 use crate::sock::socket_object_creation::object_with;

@@ -78,7 +78,7 @@ impl<'py> Records<'py> {
     pub fn outgoing(&mut self) -> Outgoing<'_> {
         match self {
             Self::Python(bytes) => Outgoing::bytes(bytes),
-            Self::Own(bytes) if bytes.len() >= bytes_like_objects::HOLD_FROM_BYTES => {
+            Self::Own(bytes) if bytes.len() >= bytes_like_objects::REFERENCED_FROM_BYTES => {
                 Outgoing::Kept(Bytes::from(std::mem::take(bytes)))
             }
             Self::Own(bytes) => Outgoing::Copied(bytes),

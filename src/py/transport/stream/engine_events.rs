@@ -28,7 +28,7 @@ use super::StreamTransport;
 use crate::capi::bytes_like_objects;
 use crate::capi::contextvars_context::Inside;
 use crate::capi::exception_conversion;
-use crate::sock::socket_attributes;
+use crate::sock::plain_sockets;
 use crate::tls::TlsProtocol;
 use crate::transport::base_transport::{BaseTransport, Descriptor, Receiver, fail_waiter};
 use crate::transport::native_protocol::NativeReceive;
@@ -159,7 +159,7 @@ impl StreamTransport {
             Descriptor::Gone => Err(false),
         });
         match socket {
-            Ok(socket) => socket_attributes::has_descriptor(socket.bind(py), fd),
+            Ok(socket) => plain_sockets::has_descriptor(socket.bind(py), fd),
             Err(known) => Ok(known),
         }
     }

@@ -1,5 +1,6 @@
-//! Fast reads of the attributes of Python's socket objects (class, descriptor, family, type, protocol), and a check
-//! for replaced methods of `socket.socket`.
+//! Decides whether a `sock_*` call may use the ring ("plain" sockets) or asyncio's own code serves the socket: fast
+//! reads of a socket object's class, descriptor, family, type and protocol, and a check for replaced methods of
+//! `socket.socket`.
 //!
 //! Tests replace such methods, to forbid the network or to make it fail. The ring does not call them, so asyncio's
 //! own code serves the sockets then. Socket objects are made in `socket_object_creation`.
