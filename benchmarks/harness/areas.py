@@ -64,6 +64,14 @@ AREAS = (
         )
     ),
     Area(
+        "https",
+        "HTTP/1.1 server over TLS",
+        frozenset({"https"}),
+        "uvicorn",
+        headline=frozenset({"https_full", "https_resumed", "https_download", "https_idle"}),
+        charts=frozenset({"https_full", "https_download"}),
+    ),
+    Area(
         "websocket",
         "WebSocket server",
         frozenset({"ws"}),

@@ -413,6 +413,60 @@ _OVER_TCP = tuple(
 )
 
 
+def _https(name: str, title: str, about: str, unit: Unit, *load: str, **more: Any) -> Case:
+    return Case(
+        name=f"https_{name}",
+        title=f"HTTP/1.1 over TLS, {title}",
+        about=f"{about} TLS 1.3 with X25519, ECDSA P-256 and AES-128-GCM; the bare application answers.",
+        family="https",
+        unit=unit,
+        load=("tls_load", "--mode", *load),
+        baseline="uvicorn",
+        whole_tree=True,
+        tags=frozenset({"https"}),
+        **more,
+    )
+
+
+_OVER_TLS = (
+    _https(
+        "full",
+        "full handshakes",
+        "A native client keeps 8 connections in progress: a full handshake, a hello, the end.",
+        HANDSHAKES,
+        *("full", "--connections", "8"),
+    ),
+    _https(
+        "resumed",
+        "resumed handshakes",
+        "A native client keeps 8 connections in progress: a handshake resumed with a ticket of the "
+        "connection before, a hello, the end. A server that does not resume sessions fails.",
+        HANDSHAKES,
+        *("resumed", "--connections", "8"),
+    ),
+    _https(
+        "download",
+        "responses of 100 MiB",
+        "4 connections with a response of 100 MiB each in flight, which the application sends in parts of "
+        "64 KiB; a native client compares every byte.",
+        GIGABITS,
+        *("download", "--connections", "4", "--size", str(100 << 20)),
+        latency=False,
+    ),
+    _https(
+        "idle",
+        "idle connections",
+        "Memory of all processes of the server for each connection that has received one answer and has "
+        "been idle since: the growth of private pages. All connections have to be open at the end: 10,000, "
+        "or 1,000 in a quick run. CPU is the cost of the handshake and the request. Less is better.",
+        IDLE_MEMORY,
+        "idle",
+        latency=False,
+        amount=Amount("connections", full=10_000, quick=1_000, counted=100),
+    ),
+)
+
+
 def _websocket(size: int, connections: int, *, deflate: bool) -> Case:
     unit = "100 bytes" if size == 100 else f"{size >> 10} KiB"
     noun = "connection" if connections == 1 else "connections"
@@ -669,6 +723,7 @@ CASES: tuple[Case, ...] = (
         tags=frozenset({"h3", "idle"}),
     ),
     *_OVER_TCP,
+    *_OVER_TLS,
     *_WEBTRANSPORT,
     *(
         _websocket(size, connections, deflate=deflate)

@@ -30,6 +30,7 @@ PROGRAMS = {
     "echo_load": "uringcore-bench",
     "upload_load": "uringcore-bench",
     "relay_load": "uringcore-bench",
+    "tls_load": "uringcore-bench",
     "ws_load": "uringcore-bench",
     "file_load": "uringcore-bench",
     "quic_load": "uringcore-bench",

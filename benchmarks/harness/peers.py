@@ -177,24 +177,24 @@ def _h3_peers(application: str) -> tuple[Peer, ...]:
     )
 
 
-def _http(name: str, application: str, version: int, *needed: str) -> Peer:
-    """A server over TCP; `needed` are the distributions of the server and its parser."""
+def _http(name: str, application: str, version: int, *needed: str, secure: bool = False) -> Peer:
+    """A server over TCP, or TLS if `secure`; `needed` are the distributions of the server and its parser."""
     ours = needed == ("uringcore",)
     arguments = ("--server", name, "--application", application, "--http", str(version))
     return Peer(
         name,
         needed[0],
-        _python("http_tcp", *arguments, tls=False),
+        _python("http_tcp", *arguments, tls=secure),
         kind="ours" if ours else "peer",
         application="fastapi" if application == "fastapi" else None,
         needed=needed[1:],
     )
 
 
-def _http_peers(application: str, version: int) -> tuple[Peer, ...]:
+def _http_peers(application: str, version: int, *, secure: bool = False) -> tuple[Peer, ...]:
     parser = "httptools" if version == 1 else "zttp"
     return tuple(
-        _http(name, application, version, *needed)
+        _http(name, application, version, *needed, secure=secure)
         for name, *needed in (
             ("uvicorn", "uvicorn", "uvloop", parser),
             ("hypercorn", "hypercorn", "uvloop"),
@@ -299,6 +299,7 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         for version in (1, 2)
         for application in ("bare", "fastapi")
     },
+    "https": _http_peers("bare", 1, secure=True),
     "h3_bare": _h3_peers("bare"),
     "h3_fastapi": (*_h3_peers("fastapi"), _in_process("fastapi")),
     "h3_upload": (*_h3_peers("bare"), _raw_quic("upload")),

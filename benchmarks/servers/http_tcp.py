@@ -1,8 +1,8 @@
-"""The HTTP server over TCP without TLS: one of `benchmarks/applications` under a named server.
+"""The HTTP server over TCP: one of `benchmarks/applications` under a named server.
 
 Prints `READY <port>` and ends on SIGTERM. Each server runs as its users run it, with one worker, on uvloop if
 it needs another project's loop, without access log, and with limits that let 20,000 connections live for ten
-minutes. HTTP/2 is with prior knowledge.
+minutes. HTTP/2 is with prior knowledge. With `--cert` and `--key` it serves HTTP/1.1 over TLS.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from tests.support.free_ports import free_port
 
 Arguments = Callable[[str, int, int], list[str]]
 """The command of a server: from the application, the port and the version of HTTP."""
+Certificate = tuple[str, str]
+"""The files of a certificate and of its key."""
 
 ADDRESS = "127.0.0.1"
 OURS = ("uringcore-uring", "uringcore-epoll")
@@ -122,6 +125,15 @@ COMMANDS: dict[str, Arguments] = {
     "uvicorn": uvicorn,
 }
 """The servers that are commands of other projects."""
+CERTIFICATE_OPTIONS = {
+    "weft": ("--tls-cert", "--tls-key"),
+    "peregrine": ("--tls-cert", "--tls-key"),
+    "granian": ("--ssl-certificate", "--ssl-keyfile"),
+    "pyvoy": ("--tls-cert", "--tls-key"),
+    "h2corn": ("--certfile", "--keyfile"),
+    "uvicorn": ("--ssl-certfile", "--ssl-keyfile"),
+}
+"""Their options for the certificate and its key."""
 SERVERS = (HYPERCORN, *COMMANDS, *OURS)
 
 
@@ -133,7 +145,20 @@ def _script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-async def hypercorn(application: Any, port: int) -> None:
+def command_of(
+    server: str, target: str, port: int, version: int, certificate: Certificate | None
+) -> list[str]:
+    """The command of a server in `COMMANDS`."""
+    command = COMMANDS[server](target, port, version)
+    if certificate is None:
+        return command
+    options = zip(CERTIFICATE_OPTIONS[server], certificate, strict=True)
+    # The application is the last argument of some.
+    command[-1:-1] = [word for option in options for word in option]
+    return command
+
+
+async def hypercorn(application: Any, port: int, certificate: Certificate | None) -> None:
     """Run hypercorn in this process: its command has no option for the requests of a connection."""
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
@@ -142,6 +167,8 @@ async def hypercorn(application: Any, port: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     config = Config()
     config.bind = [f"{ADDRESS}:{port}"]
+    if certificate is not None:
+        config.certfile, config.keyfile = certificate
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.keep_alive_max_requests = sys.maxsize
     config.accesslog = None
@@ -149,11 +176,12 @@ async def hypercorn(application: Any, port: int) -> None:
     await serve(application, config, shutdown_trigger=stopped.wait)
 
 
-async def uringcore(application: Any, port: int) -> None:
+async def uringcore(application: Any, port: int, certificate: Certificate | None) -> None:
     """Run this project's server as its command starts it, with its own classes for both versions."""
     from uringcore.server import Config
     from uringcore.server._server import Server
 
+    cert, key = certificate or (None, None)
     server = Server(
         Config(
             application,
@@ -161,6 +189,8 @@ async def uringcore(application: Any, port: int) -> None:
             port=port,
             http="native",
             http3=False,
+            ssl_certfile=cert,
+            ssl_keyfile=key,
             access_log=False,
             log_level="warning",
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -170,8 +200,8 @@ async def uringcore(application: Any, port: int) -> None:
     await server.serve()
 
 
-def say_ready_of(port: int, version: int) -> None:
-    """Start a process that prints READY as soon as the server at `port` answers.
+def say_ready_of(port: int, version: int, *, secure: bool = False) -> None:
+    """Start a process that prints READY as soon as the server at `port` answers, over TLS if `secure`.
 
     It is no child of this process, so that all of its descendants are the server's.
     """
@@ -180,14 +210,16 @@ def say_ready_of(port: int, version: int) -> None:
         os.waitpid(child, 0)
         return
     if not os.fork():
+        trusting = ssl._create_unverified_context() if secure else None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             with (
                 contextlib.suppress(OSError),
                 socket.create_connection((ADDRESS, port), timeout=1) as plain,
+                plain if trusting is None else trusting.wrap_socket(plain) as connection,
             ):
-                plain.sendall(GET[version])
-                if plain.recv(1):
+                connection.sendall(GET[version])
+                if connection.recv(1):
                     print("READY", port, flush=True)
                     break
             time.sleep(0.05)
@@ -200,12 +232,16 @@ def main() -> None:
     parser.add_argument("--server", choices=SERVERS, required=True)
     parser.add_argument("--application", choices=APPLICATIONS, required=True)
     parser.add_argument("--http", type=int, choices=(1, 2), required=True)
+    parser.add_argument("--cert")
+    parser.add_argument("--key")
     options = parser.parse_args()
     module = APPLICATIONS[options.application]
+    certificate = None if options.cert is None else (options.cert, options.key)
     port = free_port()
-    say_ready_of(port, options.http)
+    say_ready_of(port, options.http, secure=certificate is not None)
     if options.server in COMMANDS:
-        command = COMMANDS[options.server](f"{module}:application", port, options.http)
+        target = f"{module}:application"
+        command = command_of(options.server, target, port, options.http, certificate)
         os.execv(command[0], command)
     logging.basicConfig(level=logging.WARNING)
     loop = new_loop(options.server if options.server in OURS else "uvloop")
@@ -213,7 +249,7 @@ def main() -> None:
     serve = uringcore if options.server in OURS else hypercorn
     application = importlib.import_module(module).application
     try:
-        loop.run_until_complete(serve(application, port))
+        loop.run_until_complete(serve(application, port, certificate))
     finally:
         loop.close()
 

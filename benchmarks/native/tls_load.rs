@@ -1,0 +1,332 @@
+//! Load of an HTTP/1.1 server over TLS 1.3: connections that make one request each, with a full or with a resumed
+//! handshake; large downloads; or connections that are idle after one request.
+//!
+//! A thread for each connection in progress, with blocking calls. Each handshake is checked to be of the wanted kind,
+//! each response to be the hello, and each byte of a download to be the pattern's.
+
+use std::io::{BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+
+use uringcore_bench::args::Args;
+use uringcore_bench::latency::Latencies;
+use uringcore_bench::quinn_setup::{self, SERVER_NAME};
+use uringcore_bench::report::Report;
+use uringcore_bench::server_processes::ServerProcesses;
+use uringcore_bench::{Failure, exit_with, pattern, process_memory};
+
+const HELLO: &[u8] = b"Hello, world!";
+/// Longer than any answer takes, unless the server hangs.
+const STALL: Duration = Duration::from_secs(20);
+/// Connections that open and close before idle memory is measured, for one-time allocations.
+const FIRST: usize = 8;
+/// At the end, one idle connection of this many gets another request.
+const PROBED: usize = 100;
+const SETTLE: Duration = Duration::from_millis(500);
+const RECEIVE_BYTES: usize = 256 * 1024;
+const HEAD_MAX: usize = 16 * 1024;
+
+fn main() -> ExitCode {
+    exit_with("tls_load", run())
+}
+
+fn run() -> Result<(), Failure> {
+    let args = Args::from_env()?;
+    let mode: String = args.required("mode")?;
+    let report = match mode.as_str() {
+        "full" => load(&args, Work::Handshakes(HandshakeKind::Full))?,
+        "resumed" => load(&args, Work::Handshakes(HandshakeKind::Resumed))?,
+        "download" => {
+            let size = args.required("size")?;
+            load(&args, Work::Download { size })?
+        }
+        "idle" => idle(&args)?,
+        other => {
+            let known = "full, resumed, download and idle";
+            return Err(format!("--mode: {other:?} is none of {known}").into());
+        }
+    };
+    report.print();
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Work {
+    /// A connection with this kind of handshake for each request.
+    Handshakes(HandshakeKind),
+    /// Requests for `size` bytes on one connection.
+    Download { size: u64 },
+}
+
+/// What all threads count.
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    is_over: AtomicBool,
+    latencies: Mutex<Latencies>,
+    failure: Mutex<Option<Failure>>,
+}
+
+fn load(args: &Args, work: Work) -> Result<Report, Failure> {
+    let server = ServerProcesses::of(args)?;
+    let connections: usize = args.required("connections")?;
+    let warmup = Duration::from_secs_f64(args.required("warmup")?);
+    let window = Duration::from_secs_f64(args.required("seconds")?);
+    let clients = (0..connections)
+        .map(|_| Client::new(args))
+        .collect::<Result<Vec<_>, _>>()?;
+    let counts = Counts::default();
+    let first = AtomicU64::new(0);
+
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let (counts, first) = (&counts, &first);
+            scope.spawn(move || {
+                if let Err(failure) = client.work(work, counts, first) {
+                    counts.is_over.store(true, Ordering::Relaxed);
+                    lock(&counts.failure).get_or_insert(failure);
+                }
+            });
+        }
+        let measured = measure(
+            args,
+            &server,
+            &counts,
+            &first,
+            (connections, warmup, window),
+        );
+        counts.is_over.store(true, Ordering::Relaxed);
+        measured
+    })
+    .and_then(|report| match lock(&counts.failure).take() {
+        Some(failure) => Err(failure),
+        None => Ok(report),
+    })
+}
+
+/// Waits for the first answer of each client, then measures the window.
+fn measure(
+    args: &Args,
+    server: &ServerProcesses,
+    counts: &Counts,
+    first: &AtomicU64,
+    (connections, warmup, window): (usize, Duration, Duration),
+) -> Result<Report, Failure> {
+    let begin = Instant::now();
+    while first.load(Ordering::Relaxed) < connections as u64 || begin.elapsed() < warmup {
+        if counts.is_over.load(Ordering::Relaxed) || begin.elapsed() > STALL {
+            let failure = lock(&counts.failure).take();
+            return Err(failure.unwrap_or_else(|| "no first answer".into()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    *lock(&counts.latencies) = Latencies::with_capacity(1 << 18);
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (requests, bytes) = (read(&counts.requests), read(&counts.bytes));
+    let cpu_before = server.cpu_ns()?;
+    let begin = Instant::now();
+    std::thread::sleep(window);
+    let seconds = begin.elapsed().as_secs_f64();
+    let requests = read(&counts.requests) - requests;
+    let bytes = read(&counts.bytes) - bytes;
+    let cpu_ns = server.cpu_ns()? - cpu_before;
+    let resident = server.resident_bytes()?;
+    let report = Report::default()
+        .field("requests", requests as f64)
+        .field("seconds", seconds)
+        .field("bytes", bytes as f64)
+        .field("server_cpu_ns", cpu_ns as f64)
+        .field("server_rss_bytes", resident as f64);
+    if args.required::<String>("mode")? == "download" {
+        return Ok(report);
+    }
+    let mut latencies = std::mem::take(&mut *lock(&counts.latencies));
+    Ok(report
+        .field("p50_us", latencies.percentile_us(50.0))
+        .field("p99_us", latencies.percentile_us(99.0)))
+}
+
+fn idle(args: &Args) -> Result<Report, Failure> {
+    let servers = ServerProcesses::of(args)?;
+    let connections: usize = args.required("connections")?;
+    let client = Client::new(args)?;
+    let open = |count: usize| {
+        (0..count)
+            .map(|_| {
+                let mut stream = client.connect()?;
+                client.hello(&mut stream, "keep-alive")?;
+                Ok(stream)
+            })
+            .collect::<Result<Vec<_>, Failure>>()
+    };
+    drop(open(FIRST)?);
+    std::thread::sleep(SETTLE);
+    let before = servers.sum(process_memory::private_bytes)?;
+    let cpu_before = servers.cpu_ns()?;
+    let begin = Instant::now();
+    let mut streams = open(connections)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let cpu_ns = servers.cpu_ns()? - cpu_before;
+    std::thread::sleep(SETTLE);
+    let private = servers
+        .sum(process_memory::private_bytes)?
+        .saturating_sub(before);
+    // A connection that the server has closed fails here.
+    for stream in streams.iter_mut().step_by(PROBED) {
+        client.hello(stream, "keep-alive")?;
+    }
+    Ok(Report::default()
+        .field("requests", connections as f64)
+        .field("seconds", seconds)
+        .field("private_bytes", private as f64)
+        .field("server_cpu_ns", cpu_ns as f64))
+}
+
+type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+
+/// A client with its own tickets.
+struct Client {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Client {
+    fn new(args: &Args) -> Result<Client, Failure> {
+        let mut config = quinn_setup::client_tls(args)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if args.required::<String>("mode")? == "resumed" {
+            config.resumption = Resumption::in_memory_sessions(1);
+        }
+        Ok(Client {
+            address: args.required("addr")?,
+            config: Arc::new(config),
+        })
+    }
+
+    fn connect(&self) -> Result<Stream, Failure> {
+        let socket = TcpStream::connect_timeout(&self.address, STALL)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(STALL))?;
+        socket.set_write_timeout(Some(STALL))?;
+        let name = ServerName::try_from(SERVER_NAME)?;
+        let session = ClientConnection::new(Arc::clone(&self.config), name)?;
+        let stream = StreamOwned::new(session, socket);
+        Ok(BufReader::with_capacity(HEAD_MAX, stream))
+    }
+
+    fn work(&self, work: Work, counts: &Counts, first: &AtomicU64) -> Result<(), Failure> {
+        match work {
+            Work::Handshakes(kind) => self.handshakes(kind, counts, first),
+            Work::Download { size } => self.download(size, counts, first),
+        }
+    }
+
+    fn handshakes(
+        &self,
+        wanted: HandshakeKind,
+        counts: &Counts,
+        first: &AtomicU64,
+    ) -> Result<(), Failure> {
+        let mut has_ticket = false;
+        while !counts.is_over.load(Ordering::Relaxed) {
+            let since = Instant::now();
+            let mut stream = self.connect()?;
+            self.hello(&mut stream, "close")?;
+            let session = &mut stream.get_mut().conn;
+            let kind = session.handshake_kind();
+            if kind != Some(wanted) && (has_ticket || wanted == HandshakeKind::Full) {
+                return Err(format!("a handshake was {kind:?}, not {wanted:?}").into());
+            }
+            session.send_close_notify();
+            // The server may have closed the connection already.
+            let _ = stream.get_mut().flush();
+            if !std::mem::replace(&mut has_ticket, true) {
+                first.fetch_add(1, Ordering::Relaxed);
+            }
+            counts.requests.fetch_add(1, Ordering::Relaxed);
+            lock(&counts.latencies).add(since.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Sends a request for `/` and receives the hello.
+    fn hello(&self, stream: &mut Stream, connection: &str) -> Result<(), Failure> {
+        let length = self.ask(stream, "/", connection)?;
+        let mut content = vec![0; usize::try_from(length)?];
+        stream.read_exact(&mut content)?;
+        match content == HELLO {
+            true => Ok(()),
+            false => Err("a wrong answer".into()),
+        }
+    }
+
+    fn download(&self, size: u64, counts: &Counts, first: &AtomicU64) -> Result<(), Failure> {
+        let block = pattern::block();
+        let path = format!("/download/{size}");
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut stream = self.connect()?;
+        first.fetch_add(1, Ordering::Relaxed);
+        while !counts.is_over.load(Ordering::Relaxed) {
+            let length = self.ask(&mut stream, &path, "keep-alive")?;
+            if length != size {
+                return Err(format!("{length} bytes in place of {size}").into());
+            }
+            let mut done = 0;
+            while done < size && !counts.is_over.load(Ordering::Relaxed) {
+                let wanted = usize::try_from(size - done)?.min(buffer.len());
+                let count = stream.read(&mut buffer[..wanted])?;
+                if count == 0 {
+                    return Err("closed by the server".into());
+                }
+                if let Err(at) = pattern::check(&block, done, &buffer[..count]) {
+                    return Err(format!("a wrong byte at {at}").into());
+                }
+                done += count as u64;
+                counts.bytes.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            counts.requests.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns the length of the content of its response.
+    fn ask(&self, stream: &mut Stream, path: &str, connection: &str) -> Result<u64, Failure> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: benchmark\r\nAccept: */*\r\nConnection: {connection}\r\n\r\n",
+            self.address
+        );
+        stream.get_mut().write_all(request.as_bytes())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+            if head.len() > HEAD_MAX {
+                return Err("a header section that is too long".into());
+            }
+        }
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:"));
+        match length.map(|text| text.trim().parse()) {
+            Some(Ok(length)) if head.starts_with("http/1.1 200 ") => Ok(length),
+            _ => Err(format!("an unexpected response: {head}").into()),
+        }
+    }
+}
+
+/// A poisoned mutex means that another thread has failed, which ends the program with status 1.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
