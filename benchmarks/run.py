@@ -122,12 +122,15 @@ def _options() -> argparse.Namespace:
         nargs="*",
         help=(
             "case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3, bare, fastapi, "
-            "quicgo, webtransport, ws, static); all if none"
+            "quicgo, h1, h2, https, webtransport, ws, static); all if none"
         ),
     )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")
     parser.add_argument("--rounds", type=int, help="rounds of each case")
+    parser.add_argument(
+        "--counted-rounds", type=int, help="short rounds in which system calls are counted"
+    )
     parser.add_argument("--seconds", type=_seconds, help="timed window of a visit, at least 1")
     parser.add_argument("--keep-going", action="store_true", help="finish before failing")
     parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
@@ -158,7 +161,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         rounds=options.rounds or base.rounds,
         seconds=options.seconds or base.seconds,
         warmup=base.warmup,
-        counted_rounds=base.counted_rounds,
+        counted_rounds=options.counted_rounds or base.counted_rounds,
         keep_going=options.keep_going,
         peers=frozenset(options.peers),
         quick=base.quick,
