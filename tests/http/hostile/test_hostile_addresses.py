@@ -18,7 +18,7 @@ from tests.http import http3_bytes
 from tests.http.hostile.attacked_server import run
 from tests.http.raw_client import WAIT_SECONDS, RawConnection, connect_raw, needs_recent_aioquic
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 FORGED = "127.0.0.66"
 """An address whose forwarding headers the server trusts."""

@@ -11,7 +11,7 @@ from tests.http.hostile.attacked_server import BODY_TIMEOUT, MIB, attacked_serve
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 PART = bytes(60_000)
 

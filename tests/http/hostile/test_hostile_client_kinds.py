@@ -22,7 +22,7 @@ from tests.http.hostile.test_hostile_memory import metrics, wait_metric
 from tests.http.raw_client import WAIT_SECONDS
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 MOVES_DROPPED = "uringcore_quic_endpoint_moves_dropped_total"
 DATAGRAMS = "uringcore_quic_endpoint_datagrams_total"

@@ -14,7 +14,7 @@ from aioquic.quic.crypto import CryptoPair
 from tests.http.hostile.attacked_server import IDLE_TIMEOUT, attacked_server, run
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 VERSION = 1
 INITIALS = 12_000

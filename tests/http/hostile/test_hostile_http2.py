@@ -34,7 +34,7 @@ from tests.http.hostile.tcp_clients import (
 )
 from tests.http.http2.client import PREFACE, frame
 
-pytestmark = pytest.mark.either_backend
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input]
 
 WHOLE = END_HEADERS | END_STREAM
 START = PREFACE + frame(SETTINGS, 0, 0)

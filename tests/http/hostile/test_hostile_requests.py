@@ -9,7 +9,7 @@ from tests.http.hostile.attacked_server import KEEP_ALIVE, REQUESTS, attacked_se
 from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 EXCESSIVE = Close(ErrorCode.H3_EXCESSIVE_LOAD)
 

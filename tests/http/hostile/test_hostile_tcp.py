@@ -44,6 +44,7 @@ __all__ = ["sent"]
 
 pytestmark = [
     pytest.mark.either_backend,
+    pytest.mark.peer_input,
     pytest.mark.parametrize("version", ["http1", "http2"]),
 ]
 

@@ -9,7 +9,7 @@ from tests.http.hostile.attacked_server import MIB, attacked_server, run
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.quic.qlog_sequences import events_of
 
-pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
+pytestmark = [pytest.mark.either_backend, pytest.mark.peer_input, needs_recent_aioquic]
 
 PING = b"\x01"
 
