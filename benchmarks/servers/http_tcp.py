@@ -153,9 +153,9 @@ def command_of(
     if certificate is None:
         return command
     options = zip(CERTIFICATE_OPTIONS[server], certificate, strict=True)
-    # The application is the last argument of some.
-    command[-1:-1] = [word for option in options for word in option]
-    return command
+    words = [word for option in options for word in option]
+    # The application has to be the last argument of some.
+    return [*command[:-1], *words, target] if command[-1] == target else [*command, *words]
 
 
 async def hypercorn(application: Any, port: int, certificate: Certificate | None) -> None:
