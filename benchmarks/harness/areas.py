@@ -199,6 +199,7 @@ PAGE_ORDER = (
     "http3",
     "http2",
     "http1",
+    "https",
     "websocket",
     "static",
     "webtransport",
