@@ -1,7 +1,8 @@
 //! Answers with files of published folders (`--static`) that are given again without Python.
 //!
 //! `uringcore.server.StaticFiles` gives the first answer to a request, and passes its folder if every such request gets
-//! the same answer until the file changes. The fields of that answer are kept here, and the content of a small file.
+//! the same answer until the file changes. The fields of that answer are kept here, and the content as far as there is
+//! room for it.
 //! Before each use the file is compared with the kept version, and so is the file of which it is a compressed sibling: a
 //! change is visible at once, as without this table. A sibling that comes later is used within a second. The comparison
 //! asks the kernel by name, which waits for no disk because the name was used within that second; files of network file
@@ -25,7 +26,11 @@ use super::static_folder::{StaticFile, StaticFolder};
 
 /// The kept answers, by request.
 #[derive(Default)]
-pub struct StaticAnswers(FxHashMap<Box<[u8]>, Arc<StaticAnswer>>);
+pub struct StaticAnswers {
+    answers: FxHashMap<Box<[u8]>, Arc<StaticAnswer>>,
+    /// The size of the contents of all answers.
+    content_bytes: usize,
+}
 
 /// Name and value of a field.
 pub type OwnedField = (Box<[u8]>, Box<[u8]>);
@@ -40,7 +45,7 @@ pub struct StaticAnswer {
     original: Option<(Box<[u8]>, FileStamp)>,
     /// The fields, without those of every response.
     fields: Vec<OwnedField>,
-    /// The content of a small file.
+    /// The content, if it is kept. Otherwise the file is read for each answer.
     content: Option<Bytes>,
     /// The time from which on the answer is made again, because compressed siblings of the file may have come.
     until: Instant,
@@ -90,25 +95,24 @@ impl StaticAnswer {
             }
             None => None,
         };
-        let content = match stamp.size as usize {
-            size @ 0..=KEPT_BYTES_MAX => {
-                let content = opened.read_now(size, 0).ok()??;
-                if content.len() != size || opened.stamp().ok()? != stamp {
-                    return None;
-                }
-                Some(content.into())
-            }
-            _ => None,
-        };
+        let size = stamp.size as usize;
+        let content = opened.read_now(size, 0).ok()??;
+        if content.len() != size || opened.stamp().ok()? != stamp {
+            return None;
+        }
         Some(Self {
             folder: folder.clone().unbind(),
             name: file.name_bytes().into(),
             stamp,
             original,
             fields,
-            content,
+            content: Some(content.into()),
             until: Instant::now() + LIFETIME,
         })
+    }
+
+    fn content_bytes(&self) -> usize {
+        self.content.as_ref().map_or(0, Bytes::len)
     }
 
     /// Returns the content, if the file is still the same.
@@ -138,12 +142,32 @@ impl StaticAnswer {
 }
 
 impl StaticAnswers {
-    pub fn keep(&mut self, key: Box<[u8]>, answer: StaticAnswer) {
+    /// Keeps an answer, without its content if there is no room for that.
+    pub fn keep(&mut self, key: Box<[u8]>, mut answer: StaticAnswer) {
         // A client may ask for many variants of a path. Their answers are made again when they are needed.
-        if self.0.len() >= ANSWERS_MAX {
-            self.0.clear();
+        if self.answers.len() >= ANSWERS_MAX {
+            *self = Self::default();
         }
-        self.0.insert(key, Arc::new(answer));
+        self.remove(&key);
+        if self.content_bytes + answer.content_bytes() > CONTENT_BYTES_MAX {
+            self.remove_expired(Instant::now());
+        }
+        if self.content_bytes + answer.content_bytes() > CONTENT_BYTES_MAX {
+            answer.content = None;
+        }
+        self.content_bytes += answer.content_bytes();
+        self.answers.insert(key, Arc::new(answer));
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<Arc<StaticAnswer>> {
+        let old = self.answers.remove(key)?;
+        self.content_bytes -= old.content_bytes();
+        Some(old)
+    }
+
+    fn remove_expired(&mut self, now: Instant) {
+        self.answers.retain(|_, answer| now < answer.until);
+        self.content_bytes = self.answers.values().map(|it| it.content_bytes()).sum();
     }
 }
 
@@ -151,7 +175,7 @@ impl AsgiService {
     /// Answers a GET with a file, if the same request was answered so before. Returns false if the application has to
     /// answer.
     pub fn answer_with_file(&self, py: Python<'_>, head: &Head, stream: &dyn HttpStream) -> bool {
-        let is_empty = |answers: &mut StaticAnswers| answers.0.is_empty();
+        let is_empty = |answers: &mut StaticAnswers| answers.answers.is_empty();
         if self.answers.with(py, is_empty) || &*head.method != b"GET" || head.is_early {
             return false;
         }
@@ -162,12 +186,12 @@ impl AsgiService {
         };
         let Some(answer) = self
             .answers
-            .with(py, |answers| answers.0.get(&key).cloned())
+            .with(py, |kept| kept.answers.get(&key).cloned())
         else {
             return false;
         };
         let Some(content) = answer.content() else {
-            let old = self.answers.with(py, |answers| answers.0.remove(&key));
+            let old = self.answers.with(py, |kept| kept.remove(&key));
             drop(old);
             return false;
         };
@@ -193,12 +217,12 @@ impl AsgiService {
     }
 }
 
-/// The largest file whose content is kept.
-const KEPT_BYTES_MAX: usize = 16 * 1024;
 /// The largest file of an answer here. Larger ones are sent in parts.
 pub const ANSWER_BYTES_MAX: u64 = 128 * 1024;
 /// The time for which an answer is repeated.
 const LIFETIME: Duration = Duration::from_secs(1);
 const KEY_BYTES_MAX: usize = 512;
-/// The largest number of answers. With the contents they occupy at most 17 MiB.
+/// The largest number of answers. Without the contents they occupy at most 1 MiB.
 const ANSWERS_MAX: usize = 1024;
+/// The largest size of all contents.
+const CONTENT_BYTES_MAX: usize = 16 << 20;

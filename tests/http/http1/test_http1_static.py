@@ -57,6 +57,20 @@ def test_every_answer_is_the_same(site, folder, name):
             assert fields_of(again) == fields_of(first)
 
 
+def test_more_content_than_is_kept_is_read_for_each_answer(site, folder):
+    size, count = 128 << 10, 140
+    for number in range(count):
+        at = number * 1000
+        write(folder / f"{number}.bin", LARGE[at : at + size])
+    with connected(site) as raw:
+        for _ in range(2):
+            for number in range(count):
+                found = raw.get(f"/assets/{number}.bin")
+                assert found.body == LARGE[number * 1000 : number * 1000 + size]
+        write(folder / f"{count - 1}.bin", b"new" * 1000, modified=OLD + 1)
+        assert raw.get(f"/assets/{count - 1}.bin").body == b"new" * 1000
+
+
 def test_requests_that_differ_get_their_own_answers(site):
     with connected(site) as raw:
         for _ in range(2):
