@@ -18,7 +18,7 @@ from benchmarks.harness.profile import CaseProfile, PeerProfile
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
 MACHINE: dict[str, Any] = {"python": "3.13.0", "taken": "2026-01-01 00:00 UTC", "commit": "abc"}
-LINES_MAX = 2000
+LINES_MAX = 2_500
 
 
 @pytest.fixture(autouse=True)
