@@ -9,3 +9,8 @@
 
 `native/h3_server.rs` has the first of these paths without Python, and `native/h3_load.rs` checks every byte.
 """
+
+ORDER = '{"name":"A desk","price":129,"count":3,"tags":["oak","large","for two people"]}'
+"""The content of a POST to `/order`."""
+TOTAL = '{"name":"A desk","total":387}'
+"""The answer to it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.applications import ORDER, TOTAL
 from benchmarks.harness.matrix import MATRICES, Matrix
 from benchmarks.servers.static_files import SIZES as FILE_SIZES
 
@@ -322,15 +323,13 @@ def _transfer(mode: str) -> Case:
     )
 
 
-_TOTAL = '{"name":"A desk","total":387}'
-_ORDER = '{"name":"A desk","price":129,"count":3,"tags":["oak","large","for two people"]}'
 _TCP_REQUESTS = {
     "hello": _REQUESTS["hello"],
     "100k": _REQUESTS["100k"],
     "json": _Request(
         "POST of JSON",
-        f"reads {len(_ORDER)} bytes of JSON and answers {len(_TOTAL)}",
-        ("--path", "/order", "--content", _ORDER, "--answer", _TOTAL),
+        f"reads {len(ORDER)} bytes of JSON and answers {len(TOTAL)}",
+        ("--path", "/order", "--content", ORDER, "--answer", TOTAL),
     ),
     "numbers": _Request(
         "ten path parameters",

@@ -115,6 +115,8 @@ H3_ROWS = (
 HTTP1_ROWS = (
     ("hello, one at a time", "hello", 1, REQUESTS),
     ("hello, 32 connections at once", "hello", 32, REQUESTS),
+    ("ten path parameters, 32 connections at once", "numbers", 32, REQUESTS),
+    ("POST of JSON, 32 connections at once", "json", 32, REQUESTS),
     ("response of 100 KiB, 4 connections at once", "download", 4, BODIES),
     ("POST of 100 KiB, 4 connections at once", "upload", 4, BODIES),
     ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
@@ -122,6 +124,8 @@ HTTP1_ROWS = (
 HTTP2_ROWS = (
     ("hello, one at a time", "hello", 1, REQUESTS),
     ("hello, 32 at once", "hello", 32, REQUESTS),
+    ("ten path parameters, 32 at once", "numbers", 32, REQUESTS),
+    ("POST of JSON, 32 at once", "json", 32, REQUESTS),
     ("response of 100 KiB, 4 at once", "download", 4, BODIES),
     ("POST of 100 KiB, 4 at once", "upload", 4, BODIES),
 )

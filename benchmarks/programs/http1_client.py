@@ -1,6 +1,6 @@
 """The client of an HTTP/1.1 server that another program measures: it makes the number of requests on stdin.
 
-    python -m benchmarks.programs.http1_client PORT {hello,download,upload,websocket} CONNECTIONS
+    python -m benchmarks.programs.http1_client PORT {hello,numbers,json,download,upload,websocket} CONNECTIONS
 
 Each line on stdin is a number of requests (or of messages on a WebSocket). Each connection has one in
 flight: the client sends on all connections, and then receives from all of them. A byte on stdout follows
@@ -14,6 +14,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
+from benchmarks.applications import ORDER, TOTAL
 from benchmarks.applications.bare import HELLO, LARGE
 from benchmarks.programs.work_requests import shares, yield_the_core
 
@@ -49,6 +50,8 @@ def post(path: str, content: bytes) -> bytes:
 
 MODES = {
     "hello": Mode(get("/"), HELLO),
+    "numbers": Mode(get("/numbers/1/2/3/4/5/6/7/8/9/10"), b"55"),
+    "json": Mode(post("/order", ORDER.encode()), TOTAL.encode()),
     "download": Mode(get("/100k"), LARGE),
     "upload": Mode(post("/upload", LARGE), len(LARGE).to_bytes(8, "big")),
 }

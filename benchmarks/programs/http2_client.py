@@ -1,6 +1,6 @@
 """The client of an HTTP/2 server that another program measures: it makes the number of requests on stdin.
 
-    python -m benchmarks.programs.http2_client PORT {hello,download,upload} AT_ONCE
+    python -m benchmarks.programs.http2_client PORT {hello,numbers,json,download,upload} AT_ONCE
 
 Each line on stdin is a number of requests, AT_ONCE of them in flight on one connection: the client sends all,
 and then receives all responses. A byte on stdout follows once all are answered. Like `echo_client.py` it
@@ -14,6 +14,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
+from benchmarks.applications import ORDER, TOTAL
 from benchmarks.applications.bare import HELLO, LARGE
 from benchmarks.programs.work_requests import shares, yield_the_core
 
@@ -55,6 +56,8 @@ class Mode:
 
 MODES = {
     "hello": Mode(0x82, b"/", b"", HELLO),
+    "numbers": Mode(0x82, b"/numbers/1/2/3/4/5/6/7/8/9/10", b"", b"55"),
+    "json": Mode(0x83, b"/order", ORDER.encode(), TOTAL.encode()),
     "download": Mode(0x82, b"/100k", b"", LARGE),
     "upload": Mode(0x83, b"/upload", LARGE, len(LARGE).to_bytes(8, "big")),
 }

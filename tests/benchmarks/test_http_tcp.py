@@ -43,7 +43,7 @@ def test_every_compared_answer_is_that_of_the_application(application: str) -> N
             assert answer is None or body == answer.encode()
 
 
-@pytest.mark.parametrize("mode", ["hello", "download", "upload"])
+@pytest.mark.parametrize("mode", ["hello", "numbers", "json", "download", "upload"])
 def test_the_client_of_the_counted_rows_gets_its_responses_over_http2(mode: str) -> None:
     with serving("bare", 2) as server:
         command = [sys.executable, "-m", "benchmarks.programs.http2_client", str(server.port)]
