@@ -161,7 +161,9 @@ def _plan(options: argparse.Namespace) -> Plan:
         rounds=options.rounds or base.rounds,
         seconds=options.seconds or base.seconds,
         warmup=base.warmup,
-        counted_rounds=options.counted_rounds or base.counted_rounds,
+        counted_rounds=(
+            base.counted_rounds if options.counted_rounds is None else options.counted_rounds
+        ),
         keep_going=options.keep_going,
         peers=frozenset(options.peers),
         quick=base.quick,

@@ -45,12 +45,20 @@ pub fn client_with(
 
 /// A TLS 1.3 configuration that trusts only the certificate of `--ca`.
 pub fn client_tls(args: &Args) -> Result<rustls::ClientConfig, Failure> {
+    client_tls_with(args, provider())
+}
+
+/// [`client_tls`] with other cryptography.
+pub fn client_tls_with(
+    args: &Args,
+    provider: impl Into<Arc<CryptoProvider>>,
+) -> Result<rustls::ClientConfig, Failure> {
     let path: String = args.required("ca")?;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(&path)? {
         roots.add(certificate?)?;
     }
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider.into())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();

@@ -1,10 +1,10 @@
 //! Load of an HTTP/1.1 server over TLS 1.3: connections that make one request each, with a full or with a resumed
 //! handshake; large downloads; or connections that are idle after one request.
 //!
-//! A thread for each connection in progress, with blocking calls. Each handshake is checked to be of the wanted kind,
-//! each response to be the hello, and each byte of a download to be the pattern's.
+//! A thread for each connection in progress, with blocking calls. Every handshake is of the same cipher suite and key
+//! exchange, and of the wanted kind, every response is the hello, and every byte of a download is the pattern's.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+use rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, NamedGroup, StreamOwned};
 
 use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
@@ -22,6 +23,9 @@ use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
 use uringcore_bench::{Failure, exit_with, pattern, process_memory};
 
+/// The only ones that the client offers: servers prefer different ones.
+const CIPHER_SUITE: CipherSuite = CipherSuite::TLS13_AES_128_GCM_SHA256;
+const GROUP: NamedGroup = NamedGroup::X25519;
 const HELLO: &[u8] = b"Hello, world!";
 /// Longer than any answer takes, unless the server hangs.
 const STALL: Duration = Duration::from_secs(20);
@@ -200,7 +204,7 @@ struct Client {
 
 impl Client {
     fn new(args: &Args) -> Result<Client, Failure> {
-        let mut config = quinn_setup::client_tls(args)?;
+        let mut config = quinn_setup::client_tls_with(args, provider())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if args.required::<String>("mode")? == "resumed" {
             config.resumption = Resumption::in_memory_sessions(1);
@@ -235,24 +239,24 @@ impl Client {
         counts: &Counts,
         first: &AtomicU64,
     ) -> Result<(), Failure> {
-        let mut has_ticket = false;
+        let mut has_ticket = wanted == HandshakeKind::Full;
+        let mut is_first = true;
         while !counts.is_over.load(Ordering::Relaxed) {
             let since = Instant::now();
             let mut stream = self.connect()?;
             self.hello(&mut stream, "close")?;
-            let session = &mut stream.get_mut().conn;
-            let kind = session.handshake_kind();
-            if kind != Some(wanted) && (has_ticket || wanted == HandshakeKind::Full) {
+            let kind = stream.get_ref().conn.handshake_kind();
+            if kind != Some(wanted) && has_ticket {
                 return Err(format!("a handshake was {kind:?}, not {wanted:?}").into());
             }
-            session.send_close_notify();
-            // The server may have closed the connection already.
-            let _ = stream.get_mut().flush();
-            if !std::mem::replace(&mut has_ticket, true) {
+            wait_for_end(stream)?;
+            if std::mem::replace(&mut has_ticket, true) {
+                counts.requests.fetch_add(1, Ordering::Relaxed);
+                lock(&counts.latencies).add(since.elapsed());
+            }
+            if std::mem::take(&mut is_first) {
                 first.fetch_add(1, Ordering::Relaxed);
             }
-            counts.requests.fetch_add(1, Ordering::Relaxed);
-            lock(&counts.latencies).add(since.elapsed());
         }
         Ok(())
     }
@@ -260,6 +264,7 @@ impl Client {
     /// Sends a request for `/` and receives the hello.
     fn hello(&self, stream: &mut Stream, connection: &str) -> Result<(), Failure> {
         let length = self.ask(stream, "/", connection)?;
+        check_negotiated(stream)?;
         let mut content = vec![0; usize::try_from(length)?];
         stream.read_exact(&mut content)?;
         match content == HELLO {
@@ -273,7 +278,7 @@ impl Client {
         let path = format!("/download/{size}");
         let mut buffer = vec![0; RECEIVE_BYTES];
         let mut stream = self.connect()?;
-        first.fetch_add(1, Ordering::Relaxed);
+        let mut is_first = true;
         while !counts.is_over.load(Ordering::Relaxed) {
             let length = self.ask(&mut stream, &path, "keep-alive")?;
             if length != size {
@@ -288,6 +293,10 @@ impl Client {
                 }
                 if let Err(at) = pattern::check(&block, done, &buffer[..count]) {
                     return Err(format!("a wrong byte at {at}").into());
+                }
+                if std::mem::take(&mut is_first) {
+                    check_negotiated(&stream)?;
+                    first.fetch_add(1, Ordering::Relaxed);
                 }
                 done += count as u64;
                 counts.bytes.fetch_add(count as u64, Ordering::Relaxed);
@@ -322,6 +331,40 @@ impl Client {
             _ => Err(format!("an unexpected response: {head}").into()),
         }
     }
+}
+
+fn provider() -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .retain(|suite| suite.suite() == CIPHER_SUITE);
+    provider.kx_groups.retain(|group| group.name() == GROUP);
+    provider
+}
+
+fn check_negotiated(stream: &Stream) -> Result<(), Failure> {
+    let session = &stream.get_ref().conn;
+    let suite = session.negotiated_cipher_suite().map(|it| it.suite());
+    let group = session.negotiated_key_exchange_group().map(|it| it.name());
+    match (suite, group) {
+        (Some(CIPHER_SUITE), Some(GROUP)) => Ok(()),
+        found => Err(format!("the server has chosen {found:?}").into()),
+    }
+}
+
+/// Receives the end of the connection, so that no server is reset before it has closed. Ends with or without a
+/// close_notify.
+fn wait_for_end(mut stream: Stream) -> Result<(), Failure> {
+    match stream.read(&mut [0]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
+        Ok(_) => return Err("bytes after the response".into()),
+        Err(error) => return Err(error.into()),
+    }
+    stream.get_mut().conn.send_close_notify();
+    // A server that has closed both directions resets the connection now, which is no fault.
+    let _ = stream.get_mut().flush();
+    Ok(())
 }
 
 /// A poisoned mutex means that another thread has failed, which ends the program with status 1.

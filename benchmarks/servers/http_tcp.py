@@ -235,6 +235,10 @@ def main() -> None:
     parser.add_argument("--cert")
     parser.add_argument("--key")
     options = parser.parse_args()
+    if (options.cert is None) != (options.key is None):
+        parser.error("--cert and --key go together")
+    if options.cert is not None and options.http != 1:
+        parser.error("only HTTP/1.1 is measured over TLS")
     module = APPLICATIONS[options.application]
     certificate = None if options.cert is None else (options.cert, options.key)
     port = free_port()

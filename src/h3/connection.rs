@@ -198,7 +198,8 @@ impl Connection {
                 self.close(out, critical_streams::closed());
                 return;
             }
-            // RFC 9114 section 6.2: a stream may be reset before its type has arrived.
+            // Only the reset of a WebTransport stream is an event. Other streams may be reset without a consequence,
+            // even before their type has arrived (RFC 9114 section 6.2).
             if let Some(UnidirectionalStream {
                 kind: UnidirectionalKind::WebTransport { .. },
                 ..

@@ -62,7 +62,8 @@ pub enum Event {
     /// A DATAGRAM frame (RFC 9221). `early` is true if it may have been 0-RTT data, which an attacker can replay (RFC
     /// 9001 section 9.2).
     Datagram { data: Bytes, early: bool },
-    /// The next packets issue another connection ID of this side to the peer. Emitted only with
+    /// This side gives the peer another connection ID. Its NEW_CONNECTION_ID frame leaves with the next packets. Emitted
+    /// only with
     /// [`reports_connection_ids`](super::EndpointSettings::reports_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer has retired one of this side's connection IDs.

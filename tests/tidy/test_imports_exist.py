@@ -1,7 +1,7 @@
-"""Each import of the project's own modules finds its module, and in it the name.
+"""Each import of the project's own modules finds a file of the repository, and in it the name.
 
 Type checkers read the package and the examples; programs of the tests and of the benchmarks are imported only
-when they run, in a process of their own.
+when they run, in a process of their own. Names of modules in strings are not checked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,33 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {"uringcore": ROOT / "python", "tests": ROOT, "benchmarks": ROOT, "examples": ROOT}
 
 
+@cache
+def files() -> frozenset[Path]:
+    """The files of the repository, without what a rename has left in a working copy."""
+    listed = subprocess.check_output(["git", "ls-files", "*.py", "*.pyi"], cwd=ROOT, text=True)
+    return frozenset(ROOT / line for line in listed.splitlines() if (ROOT / line).is_file())
+
+
+@cache
+def folders() -> frozenset[Path]:
+    """The folders with such files: packages, some of them without an `__init__.py`."""
+    return frozenset(parent for path in files() for parent in path.parents)
+
+
+@cache
 def module_file(name: str) -> Path | None:
     """The source or the stub of a module, or the folder of a namespace package."""
     base = PACKAGES[name.split(".")[0]].joinpath(*name.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py", base.with_suffix(".pyi")):
-        if path.is_file():
-            return path
-    return base if base.is_dir() else None
+    found = (base.with_suffix(".py"), base / "__init__.py", base.with_suffix(".pyi"))
+    return next((path for path in found if path in files()), base if base in folders() else None)
+
+
+def module_of(path: Path) -> list[str]:
+    """The parts of the name of the package that a file is in."""
+    for root in (ROOT / "python", ROOT):
+        if root in path.parents:
+            return list(path.relative_to(root).parts[:-1])
+    return []
 
 
 def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -58,8 +78,11 @@ def missing(path: Path, source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             wanted = [(alias.name, None) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            wanted = [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = module_of(path)
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            wanted = [(module, alias.name) for alias in node.names]
         else:
             continue
         for module, name in wanted:
@@ -75,19 +98,21 @@ def missing(path: Path, source: str) -> Iterator[str]:
 
 
 def test_all_imports_exist() -> None:
-    listed = subprocess.check_output(["git", "ls-files", "*.py", "*.pyi"], cwd=ROOT, text=True)
-    files = [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
-    assert len(files) > 500
-    assert [fault for path in files for fault in missing(path, path.read_text())] == []
+    paths = sorted(files())
+    assert len(paths) > 500
+    assert [fault for path in paths for fault in missing(path, path.read_text())] == []
 
 
 def test_the_checker_sees_modules_and_names() -> None:
     def found(source: str) -> list[str]:
-        return [fault.partition(": ")[2] for fault in missing(Path("x.py"), source)]
+        path = ROOT / "tests" / "tidy" / "x.py"
+        return [fault.partition(": ")[2] for fault in missing(path, source)]
 
     assert found("from uringcore.quic._gone import X") == ["no module uringcore.quic._gone"]
     assert found("def f():\n    import benchmarks.gone") == ["no module benchmarks.gone"]
     assert found("from tests.tidy.test_imports_exist import ROOT, Gone") == [
         "no Gone in tests.tidy.test_imports_exist"
     ]
+    assert found("from . import gone") == ["no gone in tests.tidy"]
+    assert found("from ..tidy import test_rooms") == []
     assert found("from uringcore import quic\nimport os.path\nfrom aioquic import gone") == []

@@ -23,7 +23,7 @@ __all__ = ["Buffer"]
 _AHEAD_MIN_BYTES = 8 * 1024
 _AHEAD_MAX_BYTES = 64 * 1024
 _WRITE_BYTES = 64 * 1024
-# The size of each read until the end of a file whose size is unknown (in /proc, a pipe).
+# The size of one read(2) from a file whose size is unknown (in /proc, a pipe).
 _UNKNOWN_PIECE_BYTES = 64 * 1024
 _PIECE_MIN_BYTES = 1024 * 1024
 _LINE_END = ord("\n")

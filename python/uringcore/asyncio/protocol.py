@@ -87,7 +87,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         quic._set_receiver(self._quic_events_received)
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
-            # aioquic also calls `transmit` after datagrams, so programs override it to act then.
+            # aioquic also calls `transmit` after it has handled received datagrams, and programs override it
+            # to act at that moment. So an override is called after each batch of events.
             quic._set_on_batch(self)
 
     # Commands -----------------------------------------------------------------------------------

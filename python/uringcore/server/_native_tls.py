@@ -97,8 +97,8 @@ def make_setup(config: Any, files: QuicConfiguration) -> TlsServerSetup:
     """Returns the settings of rustls. Raises :class:`QuicConfigurationError`."""
     chain, key = identity(files)
     return TlsServerSetup(
-        # rustls refuses a client none of whose protocols is among these, as RFC 7301 demands. Older programs
-        # offer only HTTP/1.0.
+        # rustls refuses a client that offers protocols but none of these (RFC 7301). Some old clients offer
+        # only HTTP/1.0.
         alpn=[name.encode() for name in (*ALPN, "http/1.0")],
         certificate_chain=chain,
         client_required=config.ssl_cert_reqs == ssl.CERT_REQUIRED,

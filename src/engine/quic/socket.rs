@@ -421,7 +421,7 @@ impl QuicSocket {
         self.close(now, INTERNAL_ERROR, b"the UDP socket failed");
     }
 
-    // The end ------------------------------------------------------------------------------------
+    // Closing -------------------------------------------------------------------------------------
 
     fn may_end(&self, now: Instant) -> bool {
         match self.phase {

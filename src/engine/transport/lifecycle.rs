@@ -231,7 +231,7 @@ impl Lifecycle {
         }
     }
 
-    // The end ------------------------------------------------------------------------------------
+    // Closing -------------------------------------------------------------------------------------
 
     /// True if the transport is in the phase `Open` and not closing.
     pub(crate) fn is_open(&self) -> bool {

@@ -181,7 +181,8 @@ fn a_request_too_large_can_be_answered() {
     // The frame's header announces a too long section, so the section is rejected before its payload arrives.
     expect_answerable(&small, &varints(&[0x1, 1_025]), false, &[]);
     expect_answerable(&small, &varints(&[0x1, varint::MAX]), false, &[]);
-    // The section is rejected because of its size. A line of 1,000 bytes fits, but not with the other lines.
+    // Each line alone is below the limit of 1,024 bytes (a line counts its name, its value and 32 bytes). Together with
+    // the other lines the section exceeds it.
     let text = "/".repeat(960);
     let long = [&GET[..], &[("x", &text[..900])]].concat();
     expect_answerable(&small, &headers_frame(&long), false, &GET);

@@ -412,7 +412,7 @@ impl Sessions {
         }
     }
 
-    // The end ------------------------------------------------------------------------------------
+    // Closing -------------------------------------------------------------------------------------
 
     /// True if the peer has sent STOP_SENDING on the CONNECT stream. The peer then never acknowledges this side's data
     /// on it.

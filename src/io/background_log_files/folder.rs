@@ -109,8 +109,8 @@ impl Folder {
         }
     }
 
-    /// Returns a name that begins with the time, so that names sort by age. The remaining letters are random, so that
-    /// no peer can predict them.
+    /// Returns a name that begins with the time, so that names sort by age. A random number follows, so that processes
+    /// that share the folder choose different names.
     fn new_name(&self) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let milliseconds = since.map_or(0, |it| it.as_millis());

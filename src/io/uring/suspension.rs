@@ -339,8 +339,8 @@ impl Uring {
         }
     }
 
-    /// True if the result shows that the kernel has taken an operation back although its owner has not cancelled it:
-    /// because of a suspension, or because the thread that submitted it has ended.
+    /// True if the result shows that the operation has left the kernel although its owner has not cancelled it: because
+    /// it was suspended, or because the thread that submitted it has ended. It can be armed again.
     pub(super) fn was_taken_back(&self, state: &mut BackendState, index: u32, result: i32) -> bool {
         let slot = state.table.at(index);
         let resumable = match (-result, &slot.payload) {

@@ -57,8 +57,8 @@ struct Waiter {
 #[derive(Default)]
 struct Files {
     shares: FairPermits<AddressBlock, Arc<SentFile>>,
-    /// The responses that wait for a permit. Their shares own the waiters, so the waiter of a loop that has gone is
-    /// dropped with its response.
+    /// The responses that wait for a permit. The references are weak: a response's [`FileShare`] owns its waiter, so
+    /// the waiter is dropped with the response, also if the loop ends before there is a permit.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 

@@ -1,8 +1,8 @@
 //! Answers with files of published folders (`--static`) that are given again without Python.
 //!
 //! `uringcore.server.StaticFiles` gives the first answer to a request, and passes its folder if every such request gets
-//! the same answer until the file changes. The fields of that answer are kept here, and the content as far as there is
-//! room for it.
+//! the same answer until the file changes. The fields of that answer are kept here; the content is kept when it is sent
+//! again, as far as there is room for it.
 //! Before each use the file is compared with the kept version, and so is the file of which it is a compressed sibling: a
 //! change is visible at once, as without this table. A sibling that comes later is used within a second. The comparison
 //! asks the kernel by name, which waits for no disk because the name was used within that second; files of network file
@@ -11,7 +11,7 @@
 //! A request is such a one if it is a GET for the same path with the same Accept-Encoding, and has no condition and no
 //! range. Not here: everything else about files, which `StaticFiles` decides.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -46,7 +46,7 @@ pub struct StaticAnswer {
     /// The fields, without those of every response.
     fields: Vec<OwnedField>,
     /// The content, if it is kept. Otherwise the file is read for each answer.
-    content: Option<Bytes>,
+    content: OnceLock<Bytes>,
     /// The time from which on the answer is made again, because compressed siblings of the file may have come.
     until: Instant,
 }
@@ -95,24 +95,19 @@ impl StaticAnswer {
             }
             None => None,
         };
-        let size = stamp.size as usize;
-        let content = opened.read_now(size, 0).ok()??;
-        if content.len() != size || opened.stamp().ok()? != stamp {
-            return None;
-        }
         Some(Self {
             folder: folder.clone().unbind(),
             name: file.name_bytes().into(),
             stamp,
             original,
             fields,
-            content: Some(content.into()),
+            content: OnceLock::new(),
             until: Instant::now() + LIFETIME,
         })
     }
 
     fn content_bytes(&self) -> usize {
-        self.content.as_ref().map_or(0, Bytes::len)
+        self.content.get().map_or(0, Bytes::len)
     }
 
     /// Returns the content, if the file is still the same.
@@ -128,7 +123,7 @@ impl StaticAnswer {
         {
             return None;
         }
-        if let Some(content) = &self.content {
+        if let Some(content) = self.content.get() {
             return is_same(&self.name, self.stamp).then(|| content.clone());
         }
         let (file, stamp) = folder.open_stamped(&self.name).ok()?;
@@ -137,26 +132,36 @@ impl StaticAnswer {
         }
         let size = stamp.size as usize;
         let content = file.read_now(size, 0).ok()??;
-        (content.len() == size).then(|| content.into())
+        let is_whole = content.len() == size && file.stamp().ok()? == stamp;
+        is_whole.then(|| content.into())
     }
 }
 
 impl StaticAnswers {
-    /// Keeps an answer, without its content if there is no room for that.
-    pub fn keep(&mut self, key: Box<[u8]>, mut answer: StaticAnswer) {
+    /// Keeps an answer, without its content.
+    pub fn keep(&mut self, key: Box<[u8]>, answer: StaticAnswer) {
+        self.remove(&key);
+        if self.answers.len() >= ANSWERS_MAX {
+            self.remove_expired(Instant::now());
+        }
         // A client may ask for many variants of a path. Their answers are made again when they are needed.
         if self.answers.len() >= ANSWERS_MAX {
             *self = Self::default();
         }
-        self.remove(&key);
-        if self.content_bytes + answer.content_bytes() > CONTENT_BYTES_MAX {
+        self.answers.insert(key, Arc::new(answer));
+    }
+
+    /// Keeps the content of an answer that is in the table, if there is room for it.
+    fn keep_content(&mut self, key: &[u8], content: &Bytes) {
+        if self.content_bytes + content.len() > CONTENT_BYTES_MAX {
             self.remove_expired(Instant::now());
         }
-        if self.content_bytes + answer.content_bytes() > CONTENT_BYTES_MAX {
-            answer.content = None;
+        if self.content_bytes + content.len() <= CONTENT_BYTES_MAX
+            && let Some(answer) = self.answers.get(key)
+            && answer.content.set(content.clone()).is_ok()
+        {
+            self.content_bytes += content.len();
         }
-        self.content_bytes += answer.content_bytes();
-        self.answers.insert(key, Arc::new(answer));
     }
 
     fn remove(&mut self, key: &[u8]) -> Option<Arc<StaticAnswer>> {
@@ -195,6 +200,10 @@ impl AsgiService {
             drop(old);
             return false;
         };
+        if answer.content.get().is_none() {
+            self.answers
+                .with(py, |kept| kept.keep_content(&key, &content));
+        }
         let defaults = self.default_headers(py, 0);
         let mut fields = Vec::with_capacity(1 + defaults.len() + answer.fields.len());
         fields.push((&b":status"[..], &b"200"[..]));
@@ -222,7 +231,7 @@ pub const ANSWER_BYTES_MAX: u64 = 128 * 1024;
 /// The time for which an answer is repeated.
 const LIFETIME: Duration = Duration::from_secs(1);
 const KEY_BYTES_MAX: usize = 512;
-/// The largest number of answers. Without the contents they occupy at most 1 MiB.
+/// The largest number of answers. Without the contents they occupy a few MiB at most.
 const ANSWERS_MAX: usize = 1024;
-/// The largest size of all contents.
+/// The largest size of all contents. They stay until their room is needed, also after [`LIFETIME`].
 const CONTENT_BYTES_MAX: usize = 16 << 20;

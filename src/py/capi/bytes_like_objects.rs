@@ -54,8 +54,8 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// Returns the contents of a `bytes` object: a copy if it is smaller than [`REFERENCED_FROM_BYTES`], otherwise a reference to
-/// the object.
+/// Returns the contents of a `bytes` object: a copy if it is smaller than [`REFERENCED_FROM_BYTES`], otherwise a
+/// reference to the object.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
     if !is_held(bytes) {
@@ -64,8 +64,8 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     HeldBytes::of(slice, bytes.as_any())
 }
 
-/// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`REFERENCED_FROM_BYTES`], otherwise a
-/// reference to the object.
+/// Returns the contents of a `str` object as UTF-8: a copy if they are smaller than [`REFERENCED_FROM_BYTES`],
+/// otherwise a reference to the object.
 ///
 /// # Errors
 ///
@@ -312,5 +312,6 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
 
 /// The smallest size in bytes from which a `bytes` object is referenced. Below it, a copy costs less than the two
 /// changes of the object's reference count. The queues below may copy all the same: that of a TCP transport below
-/// `write_coalescer::BLOCK_BYTES`, that of a QUIC stream below `send_queue::PIECE_MIN`.
+/// `write_coalescer::BLOCK_BYTES`, that of a QUIC stream below `send_queue::PIECE_MIN`. TLS (`tls::ssl_object`) and
+/// WebSocket messages (`asgi::websocket`) use the same size.
 pub const REFERENCED_FROM_BYTES: usize = 4096;

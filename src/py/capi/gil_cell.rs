@@ -1,8 +1,8 @@
 //! [`GilCell`]: the mutable state of a Python object.
 //!
 //! Access is through closures, so that each borrow ends before Python code can run. Objects whose finalisers may run
-//! Python code are dropped outside of the closure. With an interpreter lock the cell is a `RefCell`. In a
-//! free-threaded build it is a mutex; there, only the thread that runs a loop uses the loop's engine.
+//! Python code are dropped outside of the closure. With an interpreter lock the cell is a `RefCell`, in a
+//! free-threaded build a mutex.
 
 use pyo3::Python;
 

@@ -156,7 +156,8 @@ impl Http2Connection {
 
 /// The functions that the other files call.
 impl Http2Connection {
-    /// Makes a connection the protocol of `transport`, and reads `input`, which the client has sent already.
+    /// Creates a connection, sets it as the protocol of `transport`, and reads `input`, which the client has already
+    /// sent.
     pub fn begin(
         service: &Bound<'_, TcpService>,
         transport: &Bound<'_, PyAny>,

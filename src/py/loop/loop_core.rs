@@ -538,7 +538,7 @@ impl LoopCore {
         Ok(())
     }
 
-    // The end ------------------------------------------------------------------------------------
+    // Closing -------------------------------------------------------------------------------------
 
     /// Releases all resources: cancels all operations and waits for the kernel to complete them, for at most one
     /// second.

@@ -320,7 +320,8 @@ impl StreamManager {
         wake(py, waiting.take())
     }
 
-    /// Ends the open directions `abandoned` of a stream that the program has dropped.
+    /// Called when the program has dropped its stream object: ends the directions that are still open (`abandoned`),
+    /// and removes the stream's state here.
     pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
         // Only cancelled calls have left these futures: the awaitable of a call that still waits references the stream,
         // so the stream would not be dropped.

@@ -13,7 +13,7 @@ use uringcore_limits::memory_budget::Account;
 
 use super::tls_server_transport::TlsServerTransport;
 use crate::tls::TlsTransport;
-use crate::transport::half_close;
+use crate::transport::half_close::{self, SendingEnd};
 use crate::transport::native_protocol::NativeReceive;
 use crate::transport::stream::StreamTransport;
 
@@ -207,8 +207,8 @@ impl LowerTransport {
         self.object(py).call_method0(abort).map(drop)
     }
 
-    /// Closes the sending direction, and drops input that still arrives. Returns false if the transport can close only
-    /// both directions.
+    /// Closes the sending direction, and drops input that still arrives. Returns false if both directions have to be
+    /// closed: the transport can close no single one, or the connection was reset.
     fn close_sending(&self, py: Python<'_>) -> PyResult<bool> {
         if let Self::Tls(tls) = self {
             return tls
@@ -216,6 +216,7 @@ impl LowerTransport {
                 .close_lingering(py, LINGER_BYTES_MAX)
                 .map(|()| true);
         }
-        half_close::end_sending(self.object(py))
+        let end = half_close::end_sending(self.object(py))?;
+        Ok(matches!(end, SendingEnd::Ended))
     }
 }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::ssl_object::Records;
-use crate::transport::half_close;
+use crate::transport::half_close::{self, SendingEnd};
 use crate::transport::stream::StreamTransport;
 
 pub enum LowerTransport {
@@ -133,8 +133,8 @@ impl LowerTransport {
     }
 
     /// Closes the sending direction, if the transport can close it while the receiving direction stays open.
-    pub fn close_sending(&self, py: Python<'_>) -> PyResult<()> {
-        half_close::end_sending(self.as_any(py)).map(drop)
+    pub fn close_sending(&self, py: Python<'_>) -> PyResult<SendingEnd> {
+        half_close::end_sending(self.as_any(py))
     }
 
     pub fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {

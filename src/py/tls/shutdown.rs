@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use super::protocol::{AppState, TlsPhase, TlsProtocol, TlsState, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::exception_conversion;
+use crate::transport::half_close::SendingEnd;
 
 impl TlsProtocol {
     /// Handles `close()`: delivers and sends the remaining bytes, then exchanges close_notify with the peer.
@@ -46,9 +47,11 @@ impl TlsProtocol {
         let (py, this) = (slf.py(), slf.get());
         this.set_phase(py, TlsPhase::Lingering);
         Self::send_outgoing(slf, true)?;
-        match this.lower(py) {
-            Some(lower) => lower.close_sending(py),
-            None => Ok(()),
+        let end = this.lower(py).map(|lower| lower.close_sending(py));
+        match end.transpose()? {
+            // Nothing more can arrive.
+            Some(SendingEnd::Reset) => Self::force_close(slf, None),
+            Some(SendingEnd::Ended | SendingEnd::Unsupported) | None => Ok(()),
         }
     }
 

@@ -8,12 +8,12 @@
 //! connections accepted in a second, handshakes in progress, handshakes above which a client must prove its address,
 //! and memory (`limits::memory_budget`).
 //!
-//! - `client_hello_reader`: the ClientHello of one connection, for an application.
+//! - `client_hello_reader`: the ClientHello of one connection, for programs that route; the server does not use it.
 //! - `initial_client_hello`: the ClientHello in a client's first packets.
 //! - `pending_session_lookups`: connections that wait until the application has looked up sessions and tokens.
 //!
-//! Not here: the handling of packets (`endpoint::accept`, `endpoint::session_lookup_wait`), and tokens
-//! (`address_tokens`).
+//! Not here: packets that are refused because of their bytes (`endpoint::udp_datagram_dispatch`), the handling of
+//! accepted packets (`endpoint::accept`, `endpoint::session_lookup_wait`), and tokens (`address_tokens`).
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 

@@ -140,8 +140,8 @@ impl Connection {
         self.streams.set_watermarks(high, low);
     }
 
-    /// Emits [`StreamWritable`](Event::StreamWritable) when the stream's send queue is at the low watermark or below,
-    /// even if it never reached the high one.
+    /// Makes the stream emit [`StreamWritable`](Event::StreamWritable) once its send queue has fallen to the low
+    /// watermark, although it never reached the high one. There is no event if the queue is that low already.
     pub fn report_when_low(&mut self, stream_id: u64) {
         self.streams.report_when_low(stream_id);
     }

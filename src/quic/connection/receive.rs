@@ -1,6 +1,7 @@
-//! Passes received datagrams and timers to quinn-proto. Both may change the address of the peer.
+//! Passes received datagrams and expired timers to quinn-proto. Both can change the peer's address: a datagram from a
+//! new address, and a timer when the validation of that address fails.
 //!
-//! Not here: sending (`transmit`), and the migrations of this side (`migration`).
+//! Not here: sending (`transmit`), and this side's own change of address (`migration`).
 
 use std::{net::SocketAddr, time::Instant};
 

@@ -230,8 +230,8 @@ impl ClientAddresses {
     pub fn challenged(&mut self, to: SocketAddr, data: [u8; 8]) {
         let is_validated = self.validated == Some(to);
         if let Some(limits) = &mut self.limits
-            // quinn-proto probes a client twice at one address if the client returns there at once. The first challenge
-            // was meant for the path that the client has left, so it does not count.
+            // If the client returns to its validated address at once, quinn-proto sends two challenges there: one that
+            // probes the previous path, then one for the current path. Only the second is recorded.
             && !(limits.probes_old && is_validated)
         {
             limits.challenge = Some(data);

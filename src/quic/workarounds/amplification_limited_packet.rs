@@ -28,10 +28,10 @@ pub struct Part {
     pub is_whole: bool,
 }
 
-/// Moves the frames that fit into `room` bytes to the front of `payload`, with PADDING up to `least` bytes. Frames
-/// that are not for path validation get half of the room, so that a lost challenge can be sent again. Returns `None`
-/// and leaves the payload unchanged if it has no path frames, if its path frames do not fit, or if frames would be
-/// left out and `may_be_partial` is false.
+/// Moves the frames that fit into `room` bytes to the front of `payload`, with PADDING up to `least` bytes. Path frames
+/// and PINGs may fill the room. Other frames are added only while the packet stays within half of it: the rest of the
+/// limit is for a challenge that has to be sent again. Returns `None` and leaves the payload unchanged if it has no path
+/// frames, if its path frames do not fit, or if frames would be left out and `may_be_partial` is false.
 pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) -> Option<Part> {
     Frames::new(payload).end()?;
     let frames: Vec<_> = Frames::new(payload).collect();

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.http.http1.client import connected
+from tests.http.http1.client import SECONDS, connected
 from tests.http.unread_responses import LARGE, UNREAD, Sender
 from tests.server.harness import APPLICATION, ROOT, environment
 from tests.support.child_processes import bound
@@ -196,7 +196,9 @@ def test_a_reset_just_before_the_end_of_a_response_is_no_error_of_the_applicatio
         fields = ("Host: a", "Connection: close", "Content-Length: 2", "", "x")
         one.send("\r\n".join([f"POST /?{quote(str(busy))} HTTP/1.1", *fields]))
         assert one.response().body == b"hello"
+        deadline = time.monotonic() + SECONDS
         while not busy.exists():
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         one.reset()
     busy.unlink()

@@ -57,7 +57,7 @@ def test_every_answer_is_the_same(site, folder, name):
             assert fields_of(again) == fields_of(first)
 
 
-def test_more_content_than_is_kept_is_read_for_each_answer(site, folder):
+def test_many_files_are_right_whether_their_content_is_kept_or_not(site, folder):
     size, count = 128 << 10, 140
     for number in range(count):
         at = number * 1000

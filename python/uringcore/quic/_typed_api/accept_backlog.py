@@ -19,7 +19,7 @@ _Link = TypeVar("_Link", bound=_Life)
 
 class Backlog(Generic[_Link]):
     """A bounded queue of connections, or of sessions. A connection that has ended stays in the queue, because
-    data may have arrived on it. If the queue is full, a new connection replaces it.
+    data may have arrived on it. If the queue is full, a new connection takes the place of an ended one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:
