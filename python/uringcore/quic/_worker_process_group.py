@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing.connection
+import os
 import signal
 import socket
 import time
@@ -217,6 +218,23 @@ def _received(news: socket.socket) -> Iterator[int]:
             return
 
 
+def _in_this_process(
+    handler: Callable[[int, FrameType | None], None],
+) -> Callable[[int, FrameType | None], None]:
+    """A signal handler that does in a child what :func:`_begin` sets. A forked child inherits the handlers, and also
+    a signal of its parent that Python has not handled yet."""
+    owner = os.getpid()
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            handler(signum, frame)
+        elif signum == signal.SIGTERM:
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
+
+    return handle
+
+
 @contextlib.contextmanager
 def _handling(
     handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], None]],
@@ -226,7 +244,7 @@ def _handling(
         for number, handler in handlers.items():
             # A program that ignores SIGHUP (nohup) continues to ignore it.
             if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
-                signal.signal(number, handler)
+                signal.signal(number, _in_this_process(handler))
         yield
     finally:
         for number, old in before.items():

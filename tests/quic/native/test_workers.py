@@ -7,6 +7,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import uringcore
@@ -188,3 +190,37 @@ def test_processes_are_replaced_one_after_the_other(run, pki):
         watcher.join()
         if failed:
             raise failed[0]
+
+
+SIGNALLED_WHILE_IT_FORKS = """
+import multiprocessing, os, signal, time
+from uringcore.quic.workers import PortGroup
+
+forks = 0
+
+def ends_the_group():
+    # The handlers run at once, before the child begins, as for a signal that was pending in the parent.
+    global forks
+    forks += 1
+    if forks == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def work(worker):
+    time.sleep(60)
+
+os.register_at_fork(after_in_child=ends_the_group, after_in_parent=ends_the_group)
+with PortGroup("127.0.0.1", 0, workers=3) as group:
+    group.run(work, context=multiprocessing.get_context("fork"))
+print("ended")
+"""
+
+
+def test_a_signal_that_arrives_while_a_process_is_forked_ends_the_group():
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_WHILE_IT_FORKS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
