@@ -221,8 +221,10 @@ def _received(news: socket.socket) -> Iterator[int]:
 def _in_this_process(
     handler: Callable[[int, FrameType | None], None],
 ) -> Callable[[int, FrameType | None], None]:
-    """A signal handler that does in a child what :func:`_begin` sets. A forked child inherits the handlers, and also
-    a signal of its parent that Python has not handled yet."""
+    """A signal handler that does in a child what :func:`_begin` sets.
+
+    A forked child inherits the handlers, and also a signal of its parent that Python has not handled yet.
+    """
     owner = os.getpid()
 
     def handle(signum: int, frame: FrameType | None) -> None:
