@@ -22,16 +22,13 @@ use uringcore_bench::args::Args;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
-use uringcore_bench::{Failure, exit_with, process_memory};
+use uringcore_bench::{Failure, exit_with, idle_memory, process_memory};
 
 use exchange::Exchange;
 use load::{Load, Protocol};
 
-/// Connections that open and close before idle memory is measured, for one-time allocations.
-const FIRST: usize = 8;
 /// At the end, one idle connection of this many gets another request.
 const PROBED: usize = 100;
-const SETTLE: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     exit_with("http_load", run())
@@ -88,31 +85,11 @@ fn requests<P: Protocol>(args: &Args) -> Result<Report, Failure> {
 }
 
 fn idle<P: Protocol>(args: &Args) -> Result<Report, Failure> {
-    let servers = ServerProcesses::of(args)?;
     let exchange = Exchange::new(args)?;
-    let connections: usize = args.required("connections")?;
-
-    let mut first = Load::<P>::new(&exchange, 1)?;
-    first.open(FIRST)?;
-    first.once(1)?;
-    drop(first);
-    std::thread::sleep(SETTLE);
-    let before = servers.sum(process_memory::private_bytes)?;
-    let cpu_before = servers.cpu_ns()?;
-    let begin = Instant::now();
-    let mut load = Load::<P>::new(&exchange, 1)?;
-    load.open_and_ask(connections)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let cpu_ns = servers.cpu_ns()? - cpu_before;
-    std::thread::sleep(SETTLE);
-    let private = servers
-        .sum(process_memory::private_bytes)?
-        .saturating_sub(before);
-    // A connection that the server has closed fails here.
-    load.once(PROBED)?;
-    Ok(Report::default()
-        .field("requests", connections as f64)
-        .field("seconds", seconds)
-        .field("private_bytes", private as f64)
-        .field("server_cpu_ns", cpu_ns as f64))
+    let open = |count: usize| {
+        let mut load = Load::<P>::new(&exchange, 1)?;
+        load.open_and_ask(count)?;
+        Ok(load)
+    };
+    idle_memory::measure(args, open, |load| load.once(PROBED))
 }

@@ -7,6 +7,7 @@
 pub mod args;
 pub mod carrier;
 pub mod cpu;
+pub mod idle_memory;
 pub mod latency;
 pub mod message_load;
 pub mod pattern;

@@ -21,7 +21,7 @@ use uringcore_bench::latency::Latencies;
 use uringcore_bench::quinn_setup::{self, SERVER_NAME};
 use uringcore_bench::report::Report;
 use uringcore_bench::server_processes::ServerProcesses;
-use uringcore_bench::{Failure, exit_with, pattern, process_memory};
+use uringcore_bench::{Failure, exit_with, idle_memory, pattern};
 
 /// The only ones that the client offers: servers prefer different ones.
 const CIPHER_SUITE: CipherSuite = CipherSuite::TLS13_AES_128_GCM_SHA256;
@@ -29,11 +29,8 @@ const GROUP: NamedGroup = NamedGroup::X25519;
 const HELLO: &[u8] = b"Hello, world!";
 /// Longer than any answer takes, unless the server hangs.
 const STALL: Duration = Duration::from_secs(20);
-/// Connections that open and close before idle memory is measured, for one-time allocations.
-const FIRST: usize = 8;
 /// At the end, one idle connection of this many gets another request.
 const PROBED: usize = 100;
-const SETTLE: Duration = Duration::from_millis(500);
 const RECEIVE_BYTES: usize = 256 * 1024;
 const HEAD_MAX: usize = 16 * 1024;
 
@@ -72,6 +69,8 @@ enum Work {
 /// What all threads count.
 #[derive(Default)]
 struct Counts {
+    /// The clients that have got their first answer.
+    ready: AtomicU64,
     requests: AtomicU64,
     bytes: AtomicU64,
     is_over: AtomicBool,
@@ -82,31 +81,22 @@ struct Counts {
 fn load(args: &Args, work: Work) -> Result<Report, Failure> {
     let server = ServerProcesses::of(args)?;
     let connections: usize = args.required("connections")?;
-    let warmup = Duration::from_secs_f64(args.required("warmup")?);
-    let window = Duration::from_secs_f64(args.required("seconds")?);
     let clients = (0..connections)
         .map(|_| Client::new(args))
         .collect::<Result<Vec<_>, _>>()?;
     let counts = Counts::default();
-    let first = AtomicU64::new(0);
 
     std::thread::scope(|scope| {
         for client in &clients {
-            let (counts, first) = (&counts, &first);
+            let counts = &counts;
             scope.spawn(move || {
-                if let Err(failure) = client.work(work, counts, first) {
+                if let Err(failure) = client.work(work, counts) {
                     counts.is_over.store(true, Ordering::Relaxed);
                     lock(&counts.failure).get_or_insert(failure);
                 }
             });
         }
-        let measured = measure(
-            args,
-            &server,
-            &counts,
-            &first,
-            (connections, warmup, window),
-        );
+        let measured = measure(args, &server, &counts);
         counts.is_over.store(true, Ordering::Relaxed);
         measured
     })
@@ -117,15 +107,12 @@ fn load(args: &Args, work: Work) -> Result<Report, Failure> {
 }
 
 /// Waits for the first answer of each client, then measures the window.
-fn measure(
-    args: &Args,
-    server: &ServerProcesses,
-    counts: &Counts,
-    first: &AtomicU64,
-    (connections, warmup, window): (usize, Duration, Duration),
-) -> Result<Report, Failure> {
+fn measure(args: &Args, server: &ServerProcesses, counts: &Counts) -> Result<Report, Failure> {
+    let connections: u64 = args.required("connections")?;
+    let warmup = Duration::from_secs_f64(args.required("warmup")?);
+    let window = Duration::from_secs_f64(args.required("seconds")?);
     let begin = Instant::now();
-    while first.load(Ordering::Relaxed) < connections as u64 || begin.elapsed() < warmup {
+    while counts.ready.load(Ordering::Relaxed) < connections || begin.elapsed() < warmup {
         if counts.is_over.load(Ordering::Relaxed) || begin.elapsed() > STALL {
             let failure = lock(&counts.failure).take();
             return Err(failure.unwrap_or_else(|| "no first answer".into()));
@@ -159,8 +146,6 @@ fn measure(
 }
 
 fn idle(args: &Args) -> Result<Report, Failure> {
-    let servers = ServerProcesses::of(args)?;
-    let connections: usize = args.required("connections")?;
     let client = Client::new(args)?;
     let open = |count: usize| {
         (0..count)
@@ -171,27 +156,12 @@ fn idle(args: &Args) -> Result<Report, Failure> {
             })
             .collect::<Result<Vec<_>, Failure>>()
     };
-    drop(open(FIRST)?);
-    std::thread::sleep(SETTLE);
-    let before = servers.sum(process_memory::private_bytes)?;
-    let cpu_before = servers.cpu_ns()?;
-    let begin = Instant::now();
-    let mut streams = open(connections)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let cpu_ns = servers.cpu_ns()? - cpu_before;
-    std::thread::sleep(SETTLE);
-    let private = servers
-        .sum(process_memory::private_bytes)?
-        .saturating_sub(before);
-    // A connection that the server has closed fails here.
-    for stream in streams.iter_mut().step_by(PROBED) {
-        client.hello(stream, "keep-alive")?;
-    }
-    Ok(Report::default()
-        .field("requests", connections as f64)
-        .field("seconds", seconds)
-        .field("private_bytes", private as f64)
-        .field("server_cpu_ns", cpu_ns as f64))
+    idle_memory::measure(args, open, |streams| {
+        streams
+            .iter_mut()
+            .step_by(PROBED)
+            .try_for_each(|stream| client.hello(stream, "keep-alive"))
+    })
 }
 
 type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
@@ -226,19 +196,14 @@ impl Client {
         Ok(BufReader::with_capacity(HEAD_MAX, stream))
     }
 
-    fn work(&self, work: Work, counts: &Counts, first: &AtomicU64) -> Result<(), Failure> {
+    fn work(&self, work: Work, counts: &Counts) -> Result<(), Failure> {
         match work {
-            Work::Handshakes(kind) => self.handshakes(kind, counts, first),
-            Work::Download { size } => self.download(size, counts, first),
+            Work::Handshakes(kind) => self.handshakes(kind, counts),
+            Work::Download { size } => self.download(size, counts),
         }
     }
 
-    fn handshakes(
-        &self,
-        wanted: HandshakeKind,
-        counts: &Counts,
-        first: &AtomicU64,
-    ) -> Result<(), Failure> {
+    fn handshakes(&self, wanted: HandshakeKind, counts: &Counts) -> Result<(), Failure> {
         let mut has_ticket = wanted == HandshakeKind::Full;
         let mut is_first = true;
         while !counts.is_over.load(Ordering::Relaxed) {
@@ -255,7 +220,7 @@ impl Client {
                 lock(&counts.latencies).add(since.elapsed());
             }
             if std::mem::take(&mut is_first) {
-                first.fetch_add(1, Ordering::Relaxed);
+                counts.ready.fetch_add(1, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -273,7 +238,7 @@ impl Client {
         }
     }
 
-    fn download(&self, size: u64, counts: &Counts, first: &AtomicU64) -> Result<(), Failure> {
+    fn download(&self, size: u64, counts: &Counts) -> Result<(), Failure> {
         let block = pattern::block();
         let path = format!("/download/{size}");
         let mut buffer = vec![0; RECEIVE_BYTES];
@@ -296,7 +261,7 @@ impl Client {
                 }
                 if std::mem::take(&mut is_first) {
                     check_negotiated(&stream)?;
-                    first.fetch_add(1, Ordering::Relaxed);
+                    counts.ready.fetch_add(1, Ordering::Relaxed);
                 }
                 done += count as u64;
                 counts.bytes.fetch_add(count as u64, Ordering::Relaxed);

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.servers import readiness
 from benchmarks.servers.loops import new_loop
 from tests.support.free_ports import free_port
 
@@ -28,7 +27,6 @@ APPLICATIONS = {"bare": "benchmarks.applications.bare", "fastapi": "benchmarks.a
 BODY_BYTES_MAX = 2 << 30
 CONNECTIONS_MAX = 20_000
 KEEP_ALIVE_SECONDS = 600
-START_SECONDS = 20.0
 
 
 async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
@@ -123,30 +121,14 @@ async def accepting(port: int, serving: asyncio.Future[Any]) -> None:
 
 
 def say_ready_of(port: int) -> None:
-    """Start a process that prints READY as soon as a TLS handshake at `port` succeeds.
+    """Start a process that prints READY as soon as a TLS handshake at `port` succeeds."""
 
-    It is no child of this process, so that a supervisor's only child is its worker. A bound port is not
-    enough: a supervisor binds before it has a worker.
-    """
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    if not os.fork():
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", port), timeout=1) as plain,
-                tls.wrap_socket(plain),
-            ):
-                time.sleep(0.2)
-                print("READY", port, flush=True)
-                break
-            time.sleep(0.05)
-    os._exit(0)
+    def shakes_hands(plain: socket.socket) -> bool:
+        with readiness.secured(plain):
+            time.sleep(0.2)
+            return True
+
+    readiness.say_ready_of(port, shakes_hands)
 
 
 def main() -> None:

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import signal
 import socket
-import ssl
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.servers import readiness
 from benchmarks.servers.http3 import (
     APPLICATIONS,
     BODY_BYTES_MAX,
     CONNECTIONS_MAX,
     KEEP_ALIVE_SECONDS,
-    START_SECONDS,
 )
 from benchmarks.servers.loops import new_loop
 from tests.support.free_ports import free_port
@@ -201,29 +198,14 @@ async def uringcore(application: Any, port: int, certificate: Certificate | None
 
 
 def say_ready_of(port: int, version: int, *, secure: bool = False) -> None:
-    """Start a process that prints READY as soon as the server at `port` answers, over TLS if `secure`.
+    """Start a process that prints READY as soon as the server at `port` answers, over TLS if `secure`."""
 
-    It is no child of this process, so that all of its descendants are the server's.
-    """
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    if not os.fork():
-        trusting = ssl._create_unverified_context() if secure else None
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection((ADDRESS, port), timeout=1) as plain,
-                plain if trusting is None else trusting.wrap_socket(plain) as connection,
-            ):
-                connection.sendall(GET[version])
-                if connection.recv(1):
-                    print("READY", port, flush=True)
-                    break
-            time.sleep(0.05)
-    os._exit(0)
+    def answers(plain: socket.socket) -> bool:
+        with readiness.secured(plain) if secure else plain as connection:
+            connection.sendall(GET[version])
+            return bool(connection.recv(1))
+
+    readiness.say_ready_of(port, answers)
 
 
 def main() -> None:

@@ -14,15 +14,20 @@ from pathlib import Path
 from tests.tidy.test_rooms import PACKAGE, module_name, reachable
 
 
+def origin(node: ast.ImportFrom, package: str) -> str:
+    """The module or package that a module of `package` imports from."""
+    parents = package.split(".")
+    above = parents[: len(parents) - node.level + 1] if node.level else []
+    return ".".join([*above, *filter(None, [node.module])])
+
+
 def imports(source: str, package: str, modules: set[str]) -> Iterator[str]:
     """Yields the imports of a module of `package` among `modules`, preferring submodules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            above = parents[: len(parents) - node.level + 1] if node.level else []
-            base = ".".join([*above, *filter(None, [node.module])])
+            base = origin(node, package)
             for alias in node.names:
                 name = f"{base}.{alias.name}"
                 yield from {name if name in modules else base} & modules

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.tidy.test_import_cycles import origin
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"uringcore": ROOT / "python", "tests": ROOT, "benchmarks": ROOT, "examples": ROOT}
 
@@ -37,12 +39,10 @@ def module_file(name: str) -> Path | None:
     return next((path for path in found if path in files()), base if base in folders() else None)
 
 
-def module_of(path: Path) -> list[str]:
-    """The parts of the name of the package that a file is in."""
-    for root in (ROOT / "python", ROOT):
-        if root in path.parents:
-            return list(path.relative_to(root).parts[:-1])
-    return []
+def package_of(path: Path) -> str:
+    """The name of the package that a file is in."""
+    root = next(root for root in (ROOT / "python", ROOT) if root in path.parents)
+    return ".".join(path.parent.relative_to(root).parts)
 
 
 def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -79,10 +79,7 @@ def missing(path: Path, source: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             wanted = [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = module_of(path)
-            above = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*above, *filter(None, [node.module])])
-            wanted = [(module, alias.name) for alias in node.names]
+            wanted = [(origin(node, package_of(path)), alias.name) for alias in node.names]
         else:
             continue
         for module, name in wanted:

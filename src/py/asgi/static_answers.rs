@@ -1,8 +1,9 @@
 //! Answers with files of published folders (`--static`) that are given again without Python.
 //!
 //! `uringcore.server.StaticFiles` gives the first answer to a request, and passes its folder if every such request gets
-//! the same answer until the file changes. The fields of that answer are kept here; the content is kept when it is sent
-//! again, as far as there is room for it.
+//! the same answer until the file changes. The fields of that answer are kept here. When the answer is repeated for the
+//! first time, its content is kept too, if the limit [`CONTENT_BYTES_MAX`] allows it.
+//!
 //! Before each use the file is compared with the kept version, and so is the file of which it is a compressed sibling: a
 //! change is visible at once, as without this table. A sibling that comes later is used within a second. The comparison
 //! asks the kernel by name, which waits for no disk because the name was used within that second; files of network file
@@ -141,7 +142,7 @@ impl StaticAnswers {
     /// Keeps an answer, without its content.
     pub fn keep(&mut self, key: Box<[u8]>, answer: StaticAnswer) {
         self.remove(&key);
-        if self.answers.len() >= ANSWERS_MAX {
+        if self.answers.len() >= ANSWERS_MAX || !self.has_room_for(ANSWER_BYTES_MAX as usize) {
             self.remove_expired(Instant::now());
         }
         // A client may ask for many variants of a path. Their answers are made again when they are needed.
@@ -151,12 +152,13 @@ impl StaticAnswers {
         self.answers.insert(key, Arc::new(answer));
     }
 
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.content_bytes + bytes <= CONTENT_BYTES_MAX
+    }
+
     /// Keeps the content of an answer that is in the table, if there is room for it.
     fn keep_content(&mut self, key: &[u8], content: &Bytes) {
-        if self.content_bytes + content.len() > CONTENT_BYTES_MAX {
-            self.remove_expired(Instant::now());
-        }
-        if self.content_bytes + content.len() <= CONTENT_BYTES_MAX
+        if self.has_room_for(content.len())
             && let Some(answer) = self.answers.get(key)
             && answer.content.set(content.clone()).is_ok()
         {
